@@ -1,0 +1,24 @@
+//! Everything there is to know about the objects of the API, and nothing about how they travel.
+//!
+//! ```text
+//! kinds/*.rs ──> Kind ──> identity, schema, defaults, rules, columns
+//!                            │
+//!           bytes ──decode──>│──check──> Value ──default──> Value ──validate──> Errors
+//! ```
+//!
+//! An object is JSON ([`serde_json::Value`]) checked against the [`schema`] of its kind, for built-in kinds
+//! as for custom ones. Rules look at objects through [`Field`]s, which know where they stand, so that a
+//! complaint always carries its path.
+//!
+//! This crate does no I/O, knows no clock and keeps no state beyond the tables it is made of.
+
+pub mod field;
+pub mod kind;
+pub mod kinds;
+pub mod object;
+pub mod schema;
+
+pub use field::{Errors, Field, FieldError};
+pub use kind::{Column, Kind, Scope};
+pub use object::Value;
+pub use schema::Schema;

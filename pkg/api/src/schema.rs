@@ -1,0 +1,261 @@
+//! What an object of a kind may look like: a compact tree compiled from OpenAPI schemas.
+//!
+//! Built-in kinds get theirs from k8s-openapi's types, overlaid with the [`facts`] that those do not carry;
+//! custom kinds from their CustomResourceDefinition. Both are the same JSON and compile the same way. The JSON
+//! itself, with its descriptions, is made again when somebody asks for OpenAPI: it is not kept.
+
+mod check;
+mod facts;
+
+pub use check::{TypeError, UnknownField};
+
+use crate::kinds;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+
+/// One node of the tree.
+#[derive(Debug, Clone, Default)]
+pub struct Schema {
+    /// What the value is.
+    pub ty: Type,
+    /// How server-side apply merges a list.
+    pub list: ListType,
+    /// Whether server-side apply takes a map or struct as one value. `None`: as the definition it refers to says.
+    pub atomic: Option<bool>,
+    /// The key by which a strategic merge patch finds elements of a list.
+    pub merge_key: Option<Box<str>>,
+    /// What a strategic merge patch does with a list or struct.
+    pub patch: PatchStrategy,
+    /// Whether fields that the schema does not name are kept.
+    pub preserve_unknown: bool,
+}
+
+/// The type of a value.
+#[derive(Debug, Clone, Default)]
+pub enum Type {
+    /// Any JSON at all.
+    #[default]
+    Any,
+    /// An object with named members, or with arbitrary keys of one type.
+    Object {
+        /// Members by name.
+        properties: BTreeMap<Box<str>, Schema>,
+        /// The type of all other members, where they are allowed.
+        additional: Option<Box<Schema>>,
+    },
+    /// A list.
+    Array(Box<Schema>),
+    /// A string; the format is OpenAPI's (`byte`, `date-time`, …).
+    String(Format),
+    /// An integer of 32 or 64 bits.
+    Integer {
+        /// Whether it must fit 64 bits only.
+        wide: bool,
+    },
+    /// Any number.
+    Number,
+    /// A boolean.
+    Boolean,
+    /// A number or a string, as ports and percentages are.
+    IntOrString,
+    /// A definition, by its place in [`definitions`].
+    Ref(usize),
+}
+
+/// What a string must be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Any string.
+    #[default]
+    Plain,
+    /// Base64.
+    Byte,
+    /// RFC 3339.
+    DateTime,
+    /// A resource quantity; numbers are taken too.
+    Quantity,
+}
+
+/// How server-side apply merges a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ListType {
+    /// As one value.
+    #[default]
+    Atomic,
+    /// As a set of scalars.
+    Set,
+    /// As a map from the named members to elements.
+    Map(Vec<Box<str>>),
+}
+
+/// What a strategic merge patch does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PatchStrategy {
+    /// Lists are replaced, structs merged.
+    #[default]
+    Default,
+    /// A list is merged by its merge key (or as a set of scalars).
+    Merge,
+    /// As `Merge`, and members of an element that the patch does not name are dropped (one-of unions).
+    MergeRetainKeys,
+    /// A struct of which only the patch's members are kept.
+    RetainKeys,
+    /// A struct that is replaced.
+    Replace,
+}
+
+/// All definitions that built-in kinds refer to.
+pub struct Definitions {
+    by_name: HashMap<String, usize>,
+    names: Vec<String>,
+    schemas: Vec<Schema>,
+}
+
+impl Definitions {
+    /// The definition of that name, such as `io.k8s.api.core.v1.Pod`.
+    pub fn get(&self, name: &str) -> Option<&Schema> {
+        self.by_name.get(name).map(|&index| &self.schemas[index])
+    }
+
+    /// The name of the definition that a [`Type::Ref`] points to.
+    pub fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+}
+
+/// The definitions of the built-in kinds, compiled when first needed.
+pub fn definitions() -> &'static Definitions {
+    static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
+        let raw = raw_definitions();
+        let names: Vec<String> = raw.keys().cloned().collect();
+        let by_name: HashMap<String, usize> =
+            names.iter().enumerate().map(|(index, name)| (name.clone(), index)).collect();
+        let schemas = raw.values().map(|schema| compile(schema, &by_name)).collect();
+        Definitions { by_name, names, schemas }
+    });
+    &DEFINITIONS
+}
+
+/// The definitions as OpenAPI v3 JSON with descriptions, overlaid with our facts; made anew at each call.
+pub fn raw_definitions() -> Map<String, Value> {
+    let mut generator = schemars::generate::SchemaSettings::openapi3().into_generator();
+    for kind in kinds::all() {
+        if let Some(define) = kind.definition {
+            define(&mut generator);
+        }
+    }
+    let mut raw: Map<String, Value> = generator.take_definitions(true);
+    facts::overlay(&mut raw);
+    raw
+}
+
+impl Schema {
+    /// Compiles a self-contained schema: that of a custom resource.
+    pub fn from_json(schema: &Value) -> Schema {
+        compile(schema, &HashMap::new())
+    }
+
+    /// The node that really describes the value: behind a reference, if this is one.
+    pub fn resolve(&self) -> &Schema {
+        match self.ty {
+            Type::Ref(index) => definitions().schemas[index].resolve(),
+            _ => self,
+        }
+    }
+
+    /// The schema of a member, or `None` if there is no such member.
+    pub fn property(&self, name: &str) -> Option<&Schema> {
+        match &self.resolve().ty {
+            Type::Object { properties, additional } => properties.get(name).or(additional.as_deref()),
+            _ => None,
+        }
+    }
+
+    /// The schema of a list's elements.
+    pub fn element(&self) -> Option<&Schema> {
+        match &self.resolve().ty {
+            Type::Array(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// Whether server-side apply takes the map or struct here as one value.
+    pub fn is_atomic(&self) -> bool {
+        self.atomic.or(self.resolve().atomic).unwrap_or(false)
+    }
+}
+
+fn compile(json: &Value, by_name: &HashMap<String, usize>) -> Schema {
+    let text = |name: &str| json.get(name).and_then(Value::as_str);
+    let flag = |name: &str| json.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let list = match text("x-kubernetes-list-type") {
+        Some("set") => ListType::Set,
+        Some("map") => ListType::Map(strings(json.get("x-kubernetes-list-map-keys"))),
+        _ => ListType::Atomic,
+    };
+    let patch = match text("x-kubernetes-patch-strategy") {
+        Some("merge") => PatchStrategy::Merge,
+        Some("merge,retainKeys") => PatchStrategy::MergeRetainKeys,
+        Some("retainKeys") => PatchStrategy::RetainKeys,
+        Some("replace") => PatchStrategy::Replace,
+        _ => PatchStrategy::Default,
+    };
+    Schema {
+        ty: compile_type(json, by_name),
+        list,
+        atomic: text("x-kubernetes-map-type").map(|map_type| map_type == "atomic"),
+        merge_key: text("x-kubernetes-patch-merge-key").map(Into::into),
+        patch,
+        preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
+    }
+}
+
+fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
+    let target = json.get("$ref").or_else(|| json.get("allOf")?.get(0)?.get("$ref")).and_then(Value::as_str);
+    if let Some(name) = target.and_then(|target| target.rsplit('/').next()) {
+        if name.ends_with(".Quantity") {
+            return Type::String(Format::Quantity);
+        }
+        return by_name.get(name).map_or(Type::Any, |&index| Type::Ref(index));
+    }
+    let format = json.get("format").and_then(Value::as_str).unwrap_or_default();
+    if json.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) || format == "int-or-string" {
+        return Type::IntOrString;
+    }
+    match json.get("type").and_then(Value::as_str) {
+        Some("object") => {
+            let properties: BTreeMap<Box<str>, Schema> = json
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+                .map(|(name, schema)| (name.as_str().into(), compile(schema, by_name)))
+                .collect();
+            let additional = match json.get("additionalProperties") {
+                Some(Value::Bool(true)) => Some(Box::default()),
+                Some(schema @ Value::Object(_)) => Some(Box::new(compile(schema, by_name))),
+                // An object of which nothing is said holds anything (RawExtension, FieldsV1).
+                _ if properties.is_empty() => Some(Box::default()),
+                _ => None,
+            };
+            Type::Object { properties, additional }
+        }
+        Some("array") => Type::Array(Box::new(
+            json.get("items").map(|items| compile(items, by_name)).unwrap_or_default(),
+        )),
+        Some("string") => Type::String(match format {
+            "byte" => Format::Byte,
+            "date-time" => Format::DateTime,
+            _ => Format::Plain,
+        }),
+        Some("integer") => Type::Integer { wide: format != "int32" },
+        Some("number") => Type::Number,
+        Some("boolean") => Type::Boolean,
+        _ => Type::Any,
+    }
+}
+
+fn strings(list: Option<&Value>) -> Vec<Box<str>> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
+}

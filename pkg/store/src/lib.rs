@@ -1,0 +1,165 @@
+//! An ordered, revisioned key-value store with a change feed. It knows bytes, not kinds.
+//!
+//! ```text
+//! commit(writes) ──fsync──> revision ──> changes(after) ──> every change once, in order
+//! ```
+//!
+//! One trait, [`Store`], and two engines: embedded (a log in a directory; the default) and etcd. Both pass
+//! the same contract tests.
+//!
+//! Guarantees, of both engines:
+//! - a commit takes effect wholly or not at all, and only if all its expectations hold;
+//! - a commit that was answered is durable;
+//! - revisions only grow; all writes of one commit share one;
+//! - the feed gives every change after a revision exactly once and in order, or says [`Error::Compacted`].
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+/// A point in the store's history. 0 is before everything.
+pub type Revision = u64;
+
+/// What a write expects to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// Anything or nothing.
+    Any,
+    /// No value.
+    Absent,
+    /// The value written by that revision.
+    Revision(Revision),
+}
+
+/// One write of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// Where.
+    pub key: String,
+    /// On what condition.
+    pub expect: Expect,
+    /// What; `None` deletes.
+    pub value: Option<Bytes>,
+}
+
+/// A value and its history's ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Where.
+    pub key: String,
+    /// What.
+    pub value: Bytes,
+    /// The revision that wrote this value.
+    pub modified: Revision,
+    /// The revision that first wrote a value here (since it was last deleted).
+    pub created: Revision,
+}
+
+/// Part of the keyspace, at some revision.
+#[derive(Debug, Clone, Default)]
+pub struct Range {
+    /// Keys that start with this.
+    pub prefix: String,
+    /// Only keys after this one (for the next page).
+    pub after: Option<String>,
+    /// At most this many; 0 is no limit.
+    pub limit: usize,
+    /// As of this revision; `None` is now.
+    pub revision: Option<Revision>,
+}
+
+/// What a range read found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// In the order of their keys.
+    pub entries: Vec<Entry>,
+    /// The revision that this is the state of.
+    pub revision: Revision,
+    /// How many more keys there are beyond the limit.
+    pub remaining: u64,
+}
+
+/// One change, as the feed tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Where.
+    pub key: String,
+    /// The new value; `None`: deleted.
+    pub value: Option<Bytes>,
+    /// The revision of the commit.
+    pub revision: Revision,
+    /// The revision that first wrote a value here; of a deletion, the same as `revision`.
+    pub created: Revision,
+}
+
+/// What the feed says next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// Changes in order; changes of one commit are never split.
+    Changes(Vec<Change>),
+    /// Nothing more up to this revision.
+    Progress(Revision),
+}
+
+/// Why the store did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An expectation did not hold: nothing was written.
+    #[error("conflict on {key}")]
+    Conflict {
+        /// The first write whose expectation failed.
+        key: String,
+        /// What stands there.
+        current: Option<Entry>,
+    },
+    /// That part of history is gone.
+    #[error("revision {asked} has been compacted; the oldest is {oldest}")]
+    Compacted {
+        /// The revision asked for.
+        asked: Revision,
+        /// The oldest that can still be read, where it is known.
+        oldest: Revision,
+    },
+    /// The revision lies in the future.
+    #[error("revision {asked} is later than the present one, {current}")]
+    Future {
+        /// The revision asked for.
+        asked: Revision,
+        /// The present revision.
+        current: Revision,
+    },
+    /// The engine cannot serve now; what was asked may or may not have happened.
+    #[error("{doing}")]
+    Unavailable {
+        /// What was being done.
+        doing: String,
+        /// Why it failed.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// A feed of changes, from one revision on.
+#[async_trait]
+pub trait Feed: Send {
+    /// The next news; waits for it. After an error the feed is over: open another after the last revision seen.
+    async fn next(&mut self) -> Result<News, Error>;
+}
+
+/// The store.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Writes all or nothing, and answers when it is durable.
+    async fn commit(&self, writes: Vec<Write>) -> Result<Revision, Error>;
+    /// The value of a key now.
+    async fn get(&self, key: &str) -> Result<Option<Entry>, Error>;
+    /// A page of keys in order.
+    async fn range(&self, range: Range) -> Result<Page, Error>;
+    /// The present revision: at least that of every commit answered, by anybody, before this was asked.
+    async fn revision(&self) -> Result<Revision, Error>;
+    /// The changes under a prefix after a revision.
+    async fn changes(&self, prefix: &str, after: Revision) -> Result<Box<dyn Feed>, Error>;
+    /// Asks feeds to say how far they are, even if nothing changed under their prefix.
+    async fn request_progress(&self) -> Result<(), Error>;
+    /// Forgets history before a revision: reads and feeds from before it answer [`Error::Compacted`].
+    async fn compact(&self, revision: Revision) -> Result<(), Error>;
+}
