@@ -1,7 +1,51 @@
 //! The HTTP surface: routes, identity, admission, patches, watches.
+//!
+//! ```text
+//! connections ─ tls ─> handler ─ request, identity ─> verbs/* ─ write ─ admission ─> storage ─> store
+//!                         │                              └──── answer <──── registry (caches) <── listwatch
+//!                         └─> health, meta_paths (discovery, openapi), reviews, subresources/*
+//! ```
+//!
+//! Inside, an object is JSON, checked against its kind's schema. What is read is what the caches hold: bytes that
+//! were encoded once. What is written goes through [`write`], whatever verb brought it.
+//!
+//! It never talks to other components: they talk to it.
 
+pub mod admission;
+pub mod answer;
 pub mod auth;
+pub mod body;
+mod bootstrap;
+mod compaction;
+pub mod config;
+mod connections;
+pub mod context;
+mod crds;
+pub mod decode;
+pub mod deletion;
 pub mod discovery;
 pub mod encryption;
+pub mod error;
+pub mod handler;
+mod health;
+mod identity;
+mod meta_paths;
+mod metrics;
+mod names;
+pub mod negotiate;
 pub mod openapi;
 pub mod patch;
+pub mod registry;
+pub mod request;
+mod reviews;
+pub mod server;
+mod services;
+pub mod storage;
+mod subresources;
+mod time;
+mod tls;
+mod verbs;
+pub mod write;
+
+pub use config::{Config, EtcdConfig};
+pub use server::{Server, StartError, run};

@@ -1,0 +1,131 @@
+//! Answers: objects in the shape the client wants, with warnings, and errors as `Status`.
+
+use crate::body::Body;
+use crate::context::Context;
+use crate::error::{ApiError, Result};
+use crate::handler::Call;
+use crate::negotiate::{Format, Shape};
+use crate::registry::Resource;
+use api::{Value, table};
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+
+/// A response that is ready to go.
+pub struct Answer(pub Response<Body>);
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const NOT_CACHED: HeaderValue = HeaderValue::from_static("no-cache, private");
+const WARNING: HeaderName = HeaderName::from_static("warning");
+/// Warnings beyond this many bytes are cut: headers are bounded too.
+const LONGEST_WARNING: usize = 256;
+const MOST_WARNINGS: usize = 16;
+
+impl Answer {
+    fn new(code: StatusCode, content_type: HeaderValue, body: Body) -> Answer {
+        let mut response = Response::new(body);
+        *response.status_mut() = code;
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        response.headers_mut().insert(CACHE_CONTROL, NOT_CACHED);
+        Answer(response)
+    }
+
+    /// Adds what the context collected for the client.
+    pub fn with_warnings(mut self, context: &Context) -> Answer {
+        for warning in context.warnings.lock().iter().take(MOST_WARNINGS) {
+            let mut text: String = warning.chars().filter(|c| !c.is_control() && c.is_ascii()).collect();
+            text.truncate(LONGEST_WARNING);
+            let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+                self.0.headers_mut().append(WARNING, value);
+            }
+        }
+        self
+    }
+
+    /// Adds a header.
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Answer {
+        self.0.headers_mut().insert(name, value);
+        self
+    }
+}
+
+/// JSON bytes that are there already.
+pub fn json_bytes(code: StatusCode, bytes: Bytes) -> Answer {
+    Answer::new(code, JSON, Body::full(bytes))
+}
+
+/// JSON in pieces, or over time.
+pub fn json_body(code: StatusCode, body: Body) -> Answer {
+    Answer::new(code, JSON, body)
+}
+
+/// A value as JSON.
+pub fn json(code: StatusCode, value: &Value) -> Answer {
+    json_bytes(code, value.to_string().into())
+}
+
+/// Text.
+pub fn text(code: StatusCode, text: impl Into<String>) -> Answer {
+    Answer::new(code, TEXT, Body::full(text.into()))
+}
+
+/// Bytes of any type.
+pub fn typed(code: StatusCode, content_type: HeaderValue, bytes: Bytes) -> Answer {
+    Answer::new(code, content_type, Body::full(bytes))
+}
+
+/// An error.
+pub fn error(error: &ApiError) -> Answer {
+    let mut answer = json(error.code, &error.status());
+    if let Some(seconds) = error.retry_after_seconds {
+        answer = answer.with_header(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if error.code == StatusCode::UNAUTHORIZED {
+        answer = answer.with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"minik8s\""));
+    }
+    answer
+}
+
+/// One object in the shape and format the client wants.
+pub fn object(resource: &Resource, call: &Call<'_>, code: StatusCode, object: Value, context: &Context) -> Result<Answer> {
+    shaped(resource, call, code, object).map(|answer| answer.with_warnings(context))
+}
+
+/// As [`object`], for reads.
+pub fn shaped(resource: &Resource, call: &Call<'_>, code: StatusCode, object: Value) -> Result<Answer> {
+    let value = match call.wanted.shape {
+        Shape::Object => object,
+        Shape::Metadata => table::partial_object_metadata(&object),
+        Shape::Table => {
+            let metadata = serde_json::json!({ "resourceVersion": api::object::meta(&object, "resourceVersion") });
+            table::table(&resource.kind, [&object].into_iter(), metadata, include_object(call)?, jiff::Timestamp::now())
+        }
+    };
+    formatted(call, code, &value)
+}
+
+/// A value in the format the client wants.
+pub fn formatted(call: &Call<'_>, code: StatusCode, value: &Value) -> Result<Answer> {
+    match call.wanted.format {
+        Format::Json => Ok(json(code, value)),
+        Format::Yaml => {
+            let text = serde_saphyr::to_string(value).map_err(|error| ApiError::internal(error.to_string()))?;
+            Ok(Answer::new(code, YAML, Body::full(text)))
+        }
+    }
+}
+
+/// How much of each object a table's rows carry.
+pub fn include_object(call: &Call<'_>) -> Result<table::IncludeObject> {
+    match call.query.get("includeObject") {
+        None | Some("Metadata") => Ok(table::IncludeObject::Metadata),
+        Some("None") => Ok(table::IncludeObject::None),
+        Some("Object") => Ok(table::IncludeObject::Object),
+        Some(other) => Err(ApiError::bad_request(format!(
+            "includeObject: Unsupported value: {other:?}: supported values: \"Metadata\", \"None\", \"Object\""
+        ))),
+    }
+}

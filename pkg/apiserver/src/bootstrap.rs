@@ -1,0 +1,156 @@
+//! What a cluster has before anybody asks for anything: its namespaces, their default service accounts, the roles, and
+//! the service that the API itself is reached by.
+//!
+//! Everything here may run again at any time, on any number of apiservers: what is there already is left alone.
+
+use crate::auth::bootstrap as roles;
+use crate::context::Context;
+use crate::error::{ApiError, Result};
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::services;
+use crate::storage::Change;
+use crate::verbs::create;
+use api::{Value, object};
+use http::StatusCode;
+use serde_json::json;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// Makes what is missing.
+pub async fn run(server: &Arc<Server>) -> Result<()> {
+    let context = Context::internal(jiff::Timestamp::now());
+    for name in NAMESPACES {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        ensure(server, "", "namespaces", "", namespace, &context).await?;
+        server.catch_up().await?;
+        default_account(server, name, &context).await?;
+    }
+    for (plural, wanted) in roles::cluster_objects() {
+        ensure_role(server, plural, "", wanted, &context).await?;
+    }
+    for (namespace, plural, wanted) in roles::namespaced_objects() {
+        ensure_role(server, plural, namespace, wanted, &context).await?;
+    }
+    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
+            "description": "Used for system critical pods that must not be moved from their current node.",
+        });
+        ensure(server, "scheduling.k8s.io", "priorityclasses", "", class, &context).await?;
+    }
+    own_service(server, &context).await?;
+    server.catch_up().await
+}
+
+/// Gives every namespace its default service account, as it appears.
+pub async fn keep_default_accounts(server: Arc<Server>, shutdown: CancellationToken) {
+    let namespaces = server.registry.built_in("", "namespaces");
+    let mut seen = 0;
+    loop {
+        for namespace in namespaces.cache.all().iter().filter(|object| object.revision > seen) {
+            if serde_json::from_slice::<Value>(&namespace.json).is_ok_and(|n| object::meta(&n, "deletionTimestamp").is_none()) {
+                let context = Context::internal(jiff::Timestamp::now());
+                if let Err(error) = default_account(&server, &namespace.name, &context).await {
+                    tracing::warn!(namespace = %namespace.name, error = error.message, "cannot make the default service account");
+                }
+            }
+        }
+        seen = namespaces.cache.revision();
+        tokio::select! {
+            () = namespaces.cache.changed(seen) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+async fn default_account(server: &Server, namespace: &str, context: &Context) -> Result<()> {
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}});
+    ensure(server, "", "serviceaccounts", namespace, account, context).await
+}
+
+/// Creates an object unless there is one of its name.
+async fn ensure(server: &Server, group: &str, plural: &str, namespace: &str, wanted: Value, context: &Context) -> Result<()> {
+    let resource = server.registry.built_in(group, plural);
+    if resource.cache.get(namespace, object::name(&wanted)).is_some() {
+        return Ok(());
+    }
+    match create::create(server, &resource, wanted, namespace, context).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.reason == "AlreadyExists" => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates a role or binding, or adds what an older version of it lacks.
+async fn ensure_role(server: &Server, plural: &str, namespace: &str, wanted: Value, context: &Context) -> Result<()> {
+    let resource = server.registry.built_in("rbac.authorization.k8s.io", plural);
+    let name = object::name(&wanted).to_owned();
+    let updated = server
+        .modify(&resource, namespace, &name, false, |current| {
+            Ok(match roles::reconcile(current, &wanted) {
+                Some(reconciled) => Change::Put(Box::new(reconciled), Vec::new()),
+                None => Change::Keep,
+            })
+        })
+        .await;
+    match updated {
+        Err(error) if error.code == StatusCode::NOT_FOUND => {
+            ensure(server, "rbac.authorization.k8s.io", plural, namespace, wanted, context).await
+        }
+        other => other.map(|_| ()),
+    }
+}
+
+/// `default/kubernetes`, and the endpoints behind it.
+async fn own_service(server: &Server, context: &Context) -> Result<()> {
+    let address = services::first_address(server.config.service_cluster_ip_range);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "type": "ClusterIP", "clusterIP": address.to_string(), "sessionAffinity": "None",
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": server.address.port()}],
+        },
+    });
+    ensure(server, "", "services", "default", service, context).await?;
+    let Some(own) = server.config.advertised_address(server.address) else { return Ok(()) };
+    let port = json!({"name": "https", "port": server.address.port(), "protocol": "TCP"});
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": own.to_string()}], "ports": [port]}],
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": if own.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [own.to_string()], "conditions": {"ready": true}}],
+        "ports": [port],
+    });
+    replace(server, &server.registry.built_in("", "endpoints"), endpoints, "subsets", context).await?;
+    replace(server, &server.registry.built_in("discovery.k8s.io", "endpointslices"), slice, "endpoints", context).await
+}
+
+/// Creates the object in `default`, or sets the one member that says where this server is now.
+async fn replace(server: &Server, resource: &Resource, wanted: Value, member: &str, context: &Context) -> Result<()> {
+    let updated = server
+        .modify(resource, "default", object::name(&wanted), false, |current| {
+            let mut next = current.clone();
+            next[member] = wanted[member].clone();
+            next["ports"] = wanted["ports"].clone();
+            if wanted.get("ports").is_none() {
+                next.as_object_mut().map(|members| members.remove("ports"));
+            }
+            Ok(if next == *current { Change::Keep } else { Change::Put(Box::new(next), Vec::new()) })
+        })
+        .await;
+    match updated {
+        Err(ApiError { code: StatusCode::NOT_FOUND, .. }) => {
+            create::create(server, resource, wanted, "default", context).await.map(|_| ())
+        }
+        other => other.map(|_| ()),
+    }
+}

@@ -1,0 +1,95 @@
+//! What an apiserver is told when it starts. Flags become this; nothing else does.
+
+use ipnet::IpNet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to run an apiserver.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where keys, certificates and the embedded store live.
+    pub data_dir: PathBuf,
+    /// The address that others are told to reach this server at; found out where it is not given.
+    pub advertise_address: Option<IpAddr>,
+    /// Names and addresses that the serving certificate is good for, beyond the usual ones.
+    pub tls_sans: Vec<String>,
+    /// etcd, where it is the store.
+    pub etcd: Option<EtcdConfig>,
+    /// Where ClusterIPs come from.
+    pub service_cluster_ip_range: IpNet,
+    /// The serving certificate and key, where they are given.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// The CA of client certificates, where it is given.
+    pub client_ca_file: Option<PathBuf>,
+    /// Who service-account tokens say they are from.
+    pub service_account_issuer: String,
+    /// Keys that service-account tokens are checked with; those of the signing key where none is given.
+    pub service_account_key_files: Vec<PathBuf>,
+    /// The key that service-account tokens are signed with.
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// What tokens are for; the issuer where nothing is given.
+    pub api_audiences: Vec<String>,
+    /// How long events are kept.
+    pub event_ttl: Duration,
+    /// How often history is forgotten: what is older than this cannot be watched from any more.
+    pub compaction_interval: Duration,
+    /// How many reads are answered at once.
+    pub max_requests_in_flight: usize,
+    /// How many writes are answered at once.
+    pub max_mutating_requests_in_flight: usize,
+}
+
+/// How to reach etcd.
+#[derive(Debug, Clone, Default)]
+pub struct EtcdConfig {
+    /// URLs.
+    pub servers: Vec<String>,
+    /// The CA of etcd's certificate.
+    pub ca_file: Option<PathBuf>,
+    /// The client certificate.
+    pub cert_file: Option<PathBuf>,
+    /// Its key.
+    pub key_file: Option<PathBuf>,
+}
+
+impl Config {
+    /// The defaults, for a server with its data in one directory.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Config {
+        Config {
+            data_dir: data_dir.into(),
+            advertise_address: None,
+            tls_sans: Vec::new(),
+            etcd: None,
+            service_cluster_ip_range: "10.96.0.0/12".parse().expect("a valid range"),
+            tls: None,
+            client_ca_file: None,
+            service_account_issuer: "https://kubernetes.default.svc.cluster.local".into(),
+            service_account_key_files: Vec::new(),
+            service_account_signing_key_file: None,
+            api_audiences: Vec::new(),
+            event_ttl: Duration::from_secs(3600),
+            compaction_interval: Duration::from_secs(300),
+            max_requests_in_flight: 400,
+            max_mutating_requests_in_flight: 200,
+        }
+    }
+
+    /// The address to tell others; `None` where there is none worth telling.
+    pub fn advertised_address(&self, bound: SocketAddr) -> Option<IpAddr> {
+        self.advertise_address.or_else(|| (!bound.ip().is_unspecified()).then(|| bound.ip())).or_else(outgoing_address)
+    }
+
+    /// The audiences that tokens must be for.
+    pub fn audiences(&self) -> Vec<String> {
+        if self.api_audiences.is_empty() { vec![self.service_account_issuer.clone()] } else { self.api_audiences.clone() }
+    }
+}
+
+/// The address that this host's default route leaves from. Nothing is sent: a UDP socket only looks the route up. A
+/// host without a default route has none, which is fine.
+fn outgoing_address() -> Option<IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified())
+}

@@ -1,0 +1,109 @@
+//! Connections: accepted, secured, served, and at the end drained.
+
+use crate::auth::User;
+use crate::handler;
+use crate::identity::{self, Credentials};
+use crate::server::{Server, StartError};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+
+/// A connection that takes longer than this to secure is dropped.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that takes longer than this to send its headers is dropped.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long open requests get to finish at the end.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// A failing accept (too many open files) is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Requests at once on one HTTP/2 connection.
+const STREAMS_PER_CONNECTION: u32 = 1000;
+
+/// What is known of a client from its connection alone.
+pub struct Connection {
+    /// Who its certificate says it is: nobody, somebody, or nobody to be believed.
+    pub certificate: ClientCertificate,
+}
+
+/// What a client showed.
+pub enum ClientCertificate {
+    /// Nothing.
+    None,
+    /// A good certificate.
+    Valid(Arc<User>),
+    /// One that we do not believe.
+    Invalid,
+}
+
+/// Serves until shutdown, then drains.
+pub async fn serve(
+    server: Arc<Server>,
+    credentials: Arc<Credentials>,
+    listener: TcpListener,
+    tasks: TaskTracker,
+    ready: impl FnOnce(&Server),
+) -> Result<(), StartError> {
+    let acceptor = TlsAcceptor::from(credentials.tls.config.clone());
+    let mut http = Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).pipeline_flush(true);
+    http.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_PER_CONNECTION);
+    let http = Arc::new(http);
+    let graceful = GracefulShutdown::new();
+    tasks.spawn(identity::renew(server.clone(), credentials.clone()));
+    ready(&server);
+    loop {
+        let stream = tokio::select! {
+            () = server.shutdown.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let (server, credentials) = (server.clone(), credentials.clone());
+        let (acceptor, http, watcher) = (acceptor.clone(), http.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            server.metrics.connections.fetch_add(1, Relaxed);
+            connection(&server, &credentials, stream, acceptor, &http, watcher).await;
+            server.metrics.connections.fetch_sub(1, Relaxed);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await;
+    tasks.close();
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, tasks.wait()).await;
+    Ok(())
+}
+
+async fn connection(
+    server: &Arc<Server>,
+    credentials: &Credentials,
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    http: &Builder<TokioExecutor>,
+    watcher: Watcher,
+) {
+    let _ = stream.set_nodelay(true);
+    let secured = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(secured)) => secured,
+        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => return tracing::debug!("TLS handshake timed out"),
+    };
+    let certificate = identity::client_certificate(credentials, secured.get_ref().1.peer_certificates());
+    let connection = Arc::new(Connection { certificate });
+    let service = service_fn(|request| handler::handle(server.clone(), connection.clone(), request));
+    let serving = watcher.watch(http.serve_connection(TokioIo::new(secured), service).into_owned());
+    if let Err(error) = serving.await {
+        tracing::debug!(%error, "connection ended");
+    }
+}

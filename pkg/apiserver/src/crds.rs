@@ -1,0 +1,152 @@
+//! CustomResourceDefinitions at work: from definitions to kinds being served, and back.
+//!
+//! ```text
+//! definitions ──status──> NamesAccepted, Established ──> kinds ──> Registry
+//! a definition being deleted ──> its objects deleted ──> its finalizer removed ──> gone
+//! ```
+
+use crate::context::Context;
+use crate::deletion::DeleteOptions;
+use crate::error::Result;
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::storage::{Change, parse};
+use crate::verbs::delete;
+use crate::write::{self, Part};
+use api::crd::{self, status};
+use api::{Kind, Value, object};
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Held by a definition while it has objects.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// What could not be done is tried again after this.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Serves what is defined now.
+pub async fn load(server: &Arc<Server>) -> Result<()> {
+    serve_kinds(server, &definitions(server)?).await
+}
+
+/// Follows the definitions until shutdown.
+pub async fn keep(server: Arc<Server>, shutdown: CancellationToken) {
+    let cache = server.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions").cache.clone();
+    loop {
+        let seen = cache.revision();
+        let retry = match pass(&server).await {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::warn!(error = error.message, "cannot bring custom resources in step with their definitions");
+                Some(RETRY)
+            }
+        };
+        tokio::select! {
+            () = cache.changed(seen) => {}
+            () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+async fn pass(server: &Arc<Server>) -> Result<()> {
+    let resource = server.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions");
+    let all = definitions(server)?;
+    for definition in &all {
+        if object::meta(definition, "deletionTimestamp").is_some() {
+            continue;
+        }
+        settle_status(server, &resource, definition, &all).await?;
+    }
+    server.catch_up().await?;
+    let all = definitions(server)?;
+    serve_kinds(server, &all).await?;
+    for definition in all.iter().filter(|d| object::meta(d, "deletionTimestamp").is_some()) {
+        clean_up(server, &resource, definition).await?;
+    }
+    Ok(())
+}
+
+fn definitions(server: &Server) -> Result<Vec<Value>> {
+    let resource = server.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions");
+    resource.cache.all().iter().map(|object| parse(&object.json)).collect()
+}
+
+/// Writes the conditions and accepted names of a definition, where they are not right yet.
+async fn settle_status(server: &Server, resource: &Resource, definition: &Value, all: &[Value]) -> Result<()> {
+    let name = object::name(definition);
+    let group = definition["spec"]["group"].as_str().unwrap_or_default();
+    let others = all.iter().filter(|other| object::name(other) != name);
+    let taken = status::Names::of_group(group, others);
+    let now = Timestamp::now();
+    if status::next_status(definition, &taken, now).is_none() {
+        return Ok(());
+    }
+    server
+        .modify(resource, "", name, false, |current| {
+            Ok(match status::next_status(current, &taken, now) {
+                Some(status) => {
+                    let mut next = current.clone();
+                    next["status"] = status;
+                    Change::Put(Box::new(next), Vec::new())
+                }
+                None => Change::Keep,
+            })
+        })
+        .await
+        .map(|_| ())
+}
+
+/// Serves the kinds of all established definitions, and tells discovery and OpenAPI.
+async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> {
+    let established: Vec<&Value> =
+        definitions.iter().filter(|definition| status::condition_is_true(definition, "Established")).collect();
+    let signature: Vec<(String, i64)> = established
+        .iter()
+        .map(|d| (object::name(d).to_owned(), d["metadata"]["generation"].as_i64().unwrap_or(0)))
+        .collect();
+    if !server.custom_kinds_changed(signature) {
+        return Ok(());
+    }
+    let kinds: Vec<Arc<Kind>> =
+        established.iter().flat_map(|definition| crd::kinds(definition)).map(Arc::new).collect();
+    server.registry.replace(kinds).await.map_err(|error| {
+        tracing::error!(%error, "cannot serve custom resources");
+        crate::error::ApiError::unavailable("custom resources cannot be served at the moment")
+    })?;
+    server.documents.forget();
+    Ok(())
+}
+
+/// Deletes the objects of a definition that is going, then lets it go.
+async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value) -> Result<()> {
+    let holds = definition["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == CLEANUP));
+    if !holds {
+        return Ok(());
+    }
+    let context = Context::internal(Timestamp::now());
+    let group = definition["spec"]["group"].as_str().unwrap_or_default();
+    let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
+    let served = server.registry.resources().any_version(group, plural).cloned();
+    if let Some(custom) = served {
+        for item in custom.cache.all() {
+            delete::delete(server, &custom, &item.namespace, &item.name, &DeleteOptions::default(), &context).await?;
+        }
+        server.catch_up().await?;
+        if custom.cache.len() > 0 {
+            // Finalizers of the objects hold them; their controllers will come back to it.
+            return Ok(());
+        }
+    }
+    server
+        .modify(resource, "", object::name(definition), false, |current| {
+            let mut next = current.clone();
+            if let Some(finalizers) = next["metadata"]["finalizers"].as_array_mut() {
+                finalizers.retain(|finalizer| finalizer != CLEANUP);
+            }
+            write::changed_object(server, resource, next, current, Part::Main, &context)
+        })
+        .await
+        .map(|_| ())
+}

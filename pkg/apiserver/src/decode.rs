@@ -1,0 +1,105 @@
+//! From a request's body to an object of its kind: JSON or YAML, checked against the schema.
+
+use crate::context::{Context, FieldValidation};
+use crate::error::{ApiError, Result};
+use api::{Kind, Value, decode};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+
+/// The media type of a body, without parameters; JSON where nothing is said.
+pub fn media_type(headers: &HeaderMap) -> &str {
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split(';').next())
+        .map(str::trim)
+        .filter(|value| !value.is_empty())
+        .unwrap_or("application/json")
+}
+
+/// A body as plain JSON, with the fields that stand twice in it.
+pub fn document(headers: &HeaderMap, body: &[u8]) -> Result<decode::Decoded> {
+    match media_type(headers) {
+        "application/json" => json(body),
+        "application/yaml" | "application/x-yaml" => yaml(body),
+        _ => Err(ApiError::unsupported_media_type("application/json, application/yaml")),
+    }
+}
+
+/// JSON text.
+pub fn json(body: &[u8]) -> Result<decode::Decoded> {
+    decode::json(body).map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+/// YAML text (of which JSON is a part, and decoded as such where it is).
+pub fn yaml(body: &[u8]) -> Result<decode::Decoded> {
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
+        && let Ok(decoded) = decode::json(body)
+    {
+        return Ok(decoded);
+    }
+    let text = std::str::from_utf8(body).map_err(|_| ApiError::bad_request("error converting YAML to JSON: not UTF-8"))?;
+    let value = serde_saphyr::from_str::<Value>(text)
+        .map_err(|error| ApiError::bad_request(format!("error converting YAML to JSON: {error}")))?;
+    Ok(decode::Decoded { value, duplicates: Vec::new() })
+}
+
+/// A body as an object of the kind: identity checked, shape checked, unknown fields dealt with.
+pub fn object(kind: &Kind, headers: &HeaderMap, body: &[u8], context: &Context) -> Result<Value> {
+    let decoded = document(headers, body)?;
+    checked(kind, decoded, context)
+}
+
+/// A decoded document as an object of the kind.
+pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Result<Value> {
+    let decode::Decoded { mut value, duplicates } = decoded;
+    identify(kind, &mut value)?;
+    let unknown = match kind.custom {
+        Some(_) => kind.prune(&mut value),
+        None => kind.schema().check(&mut value).map_err(|error| cannot_be_handled(kind, &error.to_string()))?,
+    };
+    let complaints: Vec<String> = unknown
+        .iter()
+        .map(|path| format!("unknown field {path:?}"))
+        .chain(duplicates.iter().map(|path| format!("duplicate field {path:?}")))
+        .collect();
+    match context.field_validation {
+        FieldValidation::Strict if !complaints.is_empty() => {
+            let text = format!("strict decoding error: {}", complaints.join(", "));
+            return Err(cannot_be_handled(kind, &text));
+        }
+        FieldValidation::Warn => complaints.into_iter().for_each(|complaint| context.warn(complaint)),
+        _ => {}
+    }
+    Ok(value)
+}
+
+fn cannot_be_handled(kind: &Kind, why: &str) -> ApiError {
+    ApiError::bad_request(format!("{0} in version {1:?} cannot be handled as a {0}: {why}", kind.kind, kind.version))
+}
+
+/// Checks kind and apiVersion, and fills them in where they are left out.
+fn identify(kind: &Kind, value: &mut Value) -> Result<()> {
+    let Some(members) = value.as_object_mut() else {
+        return Err(cannot_be_handled(kind, "json: cannot unmarshal into Go value: the body is not an object"));
+    };
+    let api_version = kind.api_version();
+    for (name, expected, words) in [
+        ("apiVersion", api_version.as_str(), "API version"),
+        ("kind", kind.kind.as_str(), "kind"),
+    ] {
+        match members.get(name) {
+            None | Some(Value::Null) => {}
+            Some(Value::String(given)) if given == expected => continue,
+            Some(Value::String(given)) if given.is_empty() => {}
+            Some(Value::String(given)) => {
+                return Err(ApiError::bad_request(format!(
+                    "the {words} in the data ({given}) does not match the expected {words} ({expected})"
+                )));
+            }
+            Some(_) => return Err(cannot_be_handled(kind, &format!("json: cannot unmarshal non-string into Go struct field .{name} of type string"))),
+        }
+        members.insert(name.to_owned(), expected.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! From a request to an answer: understand, identify, permit, dispatch.
+
+use crate::answer::{self, Answer};
+use crate::auth::{Attributes, User};
+use crate::body::{self, Body};
+use crate::context::Context;
+use crate::error::{ApiError, Result};
+use crate::negotiate::{self, Wanted};
+use crate::registry::Resource;
+use crate::request::{Query, RequestInfo, Target};
+use crate::server::{Connection, Server};
+use crate::write::Part;
+use crate::{health, identity, meta_paths, reviews, subresources, verbs};
+use api::kind::Verbs;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
+use http::{HeaderMap, Method, Request, Response};
+use hyper::body::Incoming;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// A request for a resource, understood and permitted.
+pub struct Call<'a> {
+    /// What it asks.
+    pub info: &'a RequestInfo<'a>,
+    /// Of what.
+    pub target: &'a Target<'a>,
+    /// With which parameters.
+    pub query: &'a Query,
+    /// With which headers.
+    pub headers: &'a HeaderMap,
+    /// With which body; empty for reads.
+    pub body: Bytes,
+    /// Who asks.
+    pub user: Arc<User>,
+    /// How the answer should look.
+    pub wanted: Wanted,
+}
+
+impl Call<'_> {
+    /// What a write carries beside its object.
+    pub fn context(&self) -> Result<Context> {
+        Context::new(self.user.clone(), self.query, self.headers, jiff::Timestamp::now())
+    }
+}
+
+/// Answers a request. Errors become answers too.
+pub async fn handle(
+    server: Arc<Server>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let answer = answer(&server, &connection, &parts.method, parts.uri.path(), parts.uri.query(), &parts.headers, body).await;
+    let mut response = answer.unwrap_or_else(|error| answer::error(&error)).0;
+    if parts.method == Method::HEAD {
+        *response.body_mut() = Body::empty();
+    }
+    compress(&parts.headers, &mut response);
+    Ok(response)
+}
+
+async fn answer(
+    server: &Arc<Server>,
+    connection: &Connection,
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Answer> {
+    let query = Query::parse(query)?;
+    let info = RequestInfo::parse(method, path, &query);
+    if !matches!(*method, Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
+        let error = ApiError::bad_request(format!("the server does not support the method {method}"));
+        return Err(ApiError { code: http::StatusCode::METHOD_NOT_ALLOWED, reason: "MethodNotAllowed", ..error });
+    }
+    let user = identity::authenticate(server, connection, headers).await?;
+    let user = identity::impersonate(server, user, headers)?;
+    authorize(server, &user, &info)?;
+    let Some(target) = &info.target else {
+        return match health::handle(server, path, &query).or_else(|| meta_paths::handle(server, path, headers)) {
+            Some(answer) if matches!(*method, Method::GET | Method::HEAD) => answer,
+            _ => Err(ApiError::no_such_path()),
+        };
+    };
+    let resource =
+        server.registry.get(target.group, target.version, target.resource).ok_or_else(ApiError::no_such_path)?;
+    let _permit = Permit::take(server, info.verb)?;
+    let started = Instant::now();
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let body = if is_read { Bytes::new() } else { body::read(body).await? };
+    let wanted = Wanted::from_headers(headers)?;
+    let call = Call { info: &info, target, query: &query, headers, body, user, wanted };
+    let answer = dispatch(server, &resource, &call).await;
+    let code = answer.as_ref().map_or_else(|error| error.code, |answer| answer.0.status());
+    resource.metrics.count(info.verb, code.as_u16(), started.elapsed());
+    answer
+}
+
+async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_>) -> Result<Answer> {
+    let kind = &resource.kind;
+    let target = call.target;
+    if kind.verbs == Verbs::CreateOnly {
+        return match call.info.verb {
+            "create" if target.name.is_empty() => reviews::handle(server, resource, call).await,
+            verb => Err(ApiError::method_not_allowed(kind, verb)),
+        };
+    }
+    if !kind.namespaced() && !target.namespace.is_empty() && target.resource != "namespaces" {
+        return Err(ApiError::no_such_path());
+    }
+    if !target.subresource.is_empty() {
+        return subresources::handle(server, resource, call).await;
+    }
+    let needs_namespace = kind.namespaced() && target.namespace.is_empty();
+    match call.info.verb {
+        "get" if !needs_namespace => verbs::get::handle(server, resource, call).await,
+        "list" => verbs::list::handle(server, resource, call).await,
+        "watch" => verbs::watch::handle(server, resource, call).await,
+        "create" if target.name.is_empty() => verbs::create::handle(server, resource, call).await,
+        "update" if !target.name.is_empty() && !needs_namespace => {
+            verbs::update::handle(server, resource, call, Part::Main).await
+        }
+        "patch" if !target.name.is_empty() && !needs_namespace => {
+            verbs::patch::handle(server, resource, call, Part::Main).await
+        }
+        "delete" if !needs_namespace => verbs::delete::handle(server, resource, call).await,
+        "deletecollection" if !needs_namespace => verbs::delete::handle_collection(server, resource, call).await,
+        verb => Err(ApiError::method_not_allowed(kind, verb)),
+    }
+}
+
+fn authorize(server: &Server, user: &User, info: &RequestInfo<'_>) -> Result<()> {
+    let attributes = attributes(user, info);
+    let decision = server.auth.authorize(&attributes);
+    if decision.allowed { Ok(()) } else { Err(identity::forbidden(&attributes, &decision.reason)) }
+}
+
+/// What a request wants, as authorizers see it.
+pub fn attributes<'a>(user: &'a User, info: &'a RequestInfo<'a>) -> Attributes<'a> {
+    match &info.target {
+        Some(target) => Attributes {
+            user,
+            verb: info.verb,
+            group: target.group,
+            version: target.version,
+            resource: target.resource,
+            subresource: target.subresource,
+            namespace: &target.namespace,
+            name: &target.name,
+            path: "",
+            is_resource: true,
+        },
+        None => Attributes::non_resource(user, info.verb, info.path),
+    }
+}
+
+/// A place among the requests being answered. Watches take none: they wait, they do not work.
+struct Permit<'a>(&'a AtomicI64);
+
+impl<'a> Permit<'a> {
+    fn take(server: &'a Server, verb: &str) -> Result<Option<Permit<'a>>> {
+        let (counter, most) = match verb {
+            "watch" => return Ok(None),
+            "get" | "list" => (&server.metrics.reads_in_flight, server.config.max_requests_in_flight),
+            _ => (&server.metrics.writes_in_flight, server.config.max_mutating_requests_in_flight),
+        };
+        let permit = Permit(counter);
+        if counter.fetch_add(1, Relaxed) >= most as i64 {
+            server.metrics.rejected.fetch_add(1, Relaxed);
+            let message = "The apiserver is currently overloaded; please try again later";
+            return Err(ApiError::too_many_requests(message, 1));
+        }
+        Ok(Some(permit))
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+fn compress(headers: &HeaderMap, response: &mut Response<Body>) {
+    let Body::Chunks(chunks) = response.body_mut() else { return };
+    let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+    if response.headers().contains_key(CONTENT_ENCODING) || !negotiate::compress(headers, bytes) {
+        return;
+    }
+    let chunks = std::mem::take(chunks);
+    *response.body_mut() = negotiate::gzip(chunks);
+    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+}

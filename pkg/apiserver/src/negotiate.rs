@@ -1,0 +1,112 @@
+//! What the client can take: JSON or YAML, whole objects, tables or metadata only, compressed or not.
+
+use crate::body::Body;
+use crate::error::{ApiError, Result};
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http::HeaderMap;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use std::collections::VecDeque;
+use std::io::Write;
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+}
+
+/// What of the objects is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// The objects.
+    Object,
+    /// A `meta.k8s.io/v1` Table.
+    Table,
+    /// PartialObjectMetadata, or a list of it.
+    Metadata,
+}
+
+/// The outcome of the negotiation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// How.
+    pub format: Format,
+    /// What.
+    pub shape: Shape,
+}
+
+impl Wanted {
+    /// Takes the first clause of `Accept` that can be satisfied. Watches are always JSON.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Wanted> {
+        let Some(accept) = headers.get(ACCEPT) else { return Ok(Wanted { format: Format::Json, shape: Shape::Object }) };
+        let accept = accept.to_str().map_err(|_| ApiError::not_acceptable())?;
+        accept.split(',').find_map(clause).ok_or_else(ApiError::not_acceptable)
+    }
+}
+
+fn clause(clause: &str) -> Option<Wanted> {
+    let mut parts = clause.split(';').map(str::trim);
+    let format = match parts.next()? {
+        "application/json" | "*/*" | "application/*" => Format::Json,
+        "application/yaml" | "application/x-yaml" => Format::Yaml,
+        _ => return None,
+    };
+    let parameters: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
+    let parameter = |name: &str| parameters.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+    let shape = match parameter("as") {
+        None => Shape::Object,
+        Some(_) if parameter("g") != Some("meta.k8s.io") || parameter("v") != Some("v1") => return None,
+        Some("Table") => Shape::Table,
+        Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Shape::Metadata,
+        Some(_) => return None,
+    };
+    Some(Wanted { format, shape })
+}
+
+/// Smaller answers are not worth compressing; upstream's threshold.
+const WORTH_COMPRESSING: u64 = 128 * 1024;
+
+/// Whether an answer of that many bytes should be compressed for this client.
+pub fn compress(headers: &HeaderMap, bytes: u64) -> bool {
+    bytes >= WORTH_COMPRESSING
+        && headers
+            .get(ACCEPT_ENCODING)
+            .and_then(|value| value.to_str().ok())
+            .is_some_and(|value| value.split(',').any(|coding| coding.trim().split(';').next() == Some("gzip")))
+}
+
+/// Compresses, at the speed that suits a server.
+pub fn gzip(chunks: VecDeque<Bytes>) -> Body {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    for chunk in &chunks {
+        encoder.write_all(chunk).expect("writing to memory cannot fail");
+    }
+    Body::full(encoder.finish().expect("writing to memory cannot fail"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_clause_that_can_be_satisfied_wins() {
+        let check = |accept: &str, expected: Option<(Format, Shape)>| {
+            let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
+            let wanted = Wanted::from_headers(&headers).ok().map(|w| (w.format, w.shape));
+            assert_eq!(wanted, expected, "{accept}");
+        };
+        check("application/json", Some((Format::Json, Shape::Object)));
+        check("application/vnd.kubernetes.protobuf,application/json", Some((Format::Json, Shape::Object)));
+        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Format::Json, Shape::Table)));
+        check("application/json;as=Table;g=meta.k8s.io;v=v1beta1, */*", Some((Format::Json, Shape::Object)));
+        check("application/yaml", Some((Format::Yaml, Shape::Object)));
+        check(
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Some((Format::Json, Shape::Metadata)),
+        );
+        check("text/html", None);
+    }
+}

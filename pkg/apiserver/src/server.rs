@@ -1,0 +1,178 @@
+//! The server as a whole: what all requests share, and its life from start to drained.
+
+use crate::auth::Auth;
+use crate::config::{Config, EtcdConfig};
+use crate::encryption::Encryption;
+use crate::error::ApiError;
+use crate::metrics::ServerMetrics;
+use crate::openapi::Documents;
+use crate::registry::Registry;
+use crate::{bootstrap, compaction, connections, crds, identity};
+use api::{Kind, Value};
+use listwatch::Hub;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use store::Store;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use crate::connections::Connection;
+
+/// What all requests share.
+pub struct Server {
+    /// What it was told.
+    pub config: Config,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where objects are kept.
+    pub store: Arc<dyn Store>,
+    /// What feeds the caches.
+    pub hub: Hub,
+    /// The kinds and their caches.
+    pub registry: Registry,
+    /// Who may do what.
+    pub auth: Auth,
+    /// What seals secrets.
+    pub encryption: Encryption,
+    /// What it counts.
+    pub metrics: ServerMetrics,
+    /// OpenAPI documents that were asked for.
+    pub documents: Documents,
+    /// Cancelled when it is to end.
+    pub shutdown: CancellationToken,
+    bootstrapped: AtomicBool,
+}
+
+/// Why a server did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Keys and certificates.
+    #[error("prepare keys and certificates in {}", dir.display())]
+    Pki {
+        /// The data directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: pki::Error,
+    },
+    /// The store.
+    #[error("open the store")]
+    Store(#[from] store::Error),
+    /// The caches.
+    #[error("fill the caches")]
+    Caches(#[from] listwatch::Error),
+    /// The encryption keys.
+    #[error("open the encryption keys")]
+    Encryption(#[from] crate::encryption::Error),
+    /// A file that was named by a flag.
+    #[error("read {}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// TLS.
+    #[error("set up TLS")]
+    Tls(#[source] rustls::Error),
+    /// The socket.
+    #[error("listen")]
+    Listen(#[source] std::io::Error),
+    /// What every cluster has.
+    #[error("make the cluster's first objects: {0}")]
+    Bootstrap(String),
+}
+
+/// Runs a server on a socket until `shutdown` is cancelled and all requests are answered. `ready` is called once it
+/// really serves.
+pub async fn run(
+    config: Config,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+    ready: impl FnOnce(&Server),
+) -> Result<(), StartError> {
+    let address = listener.local_addr().map_err(StartError::Listen)?;
+    let credentials = identity::credentials(&config, address)?;
+    let store = open_store(&config).await?;
+    let encryption = Encryption::open(&config.data_dir)?;
+    let hub = Hub::start(store.clone()).await?;
+    let registry = Registry::start(hub.clone(), encryption.decoder()).await?;
+    let auth = Auth::new(&credentials, &config);
+    let server = Arc::new(Server {
+        address,
+        store,
+        hub,
+        registry,
+        auth,
+        encryption,
+        metrics: ServerMetrics::default(),
+        documents: Documents::default(),
+        shutdown: shutdown.clone(),
+        bootstrapped: AtomicBool::new(false),
+        config,
+    });
+    let tasks = TaskTracker::new();
+    identity::follow(&server, &tasks);
+    server.catch_up().await.map_err(not_bootstrapped)?;
+    crds::load(&server).await.map_err(not_bootstrapped)?;
+    bootstrap::run(&server).await.map_err(not_bootstrapped)?;
+    server.bootstrapped.store(true, Relaxed);
+    tasks.spawn(bootstrap::keep_default_accounts(server.clone(), shutdown.clone()));
+    tasks.spawn(crds::keep(server.clone(), shutdown.clone()));
+    tasks.spawn(compaction::keep(server.clone(), shutdown.clone()));
+    connections::serve(server, credentials, listener, tasks, ready).await
+}
+
+fn not_bootstrapped(error: ApiError) -> StartError {
+    StartError::Bootstrap(error.message)
+}
+
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+    match &config.etcd {
+        Some(etcd) => Ok(Arc::new(store::Etcd::connect(&etcd.servers, tls(etcd)?).await?)),
+        None => {
+            let dir = config.data_dir.join("store");
+            let opened = tokio::task::spawn_blocking(move || store::Embedded::open(&dir)).await;
+            Ok(Arc::new(opened.expect("opening does not panic")?))
+        }
+    }
+}
+
+fn tls(etcd: &EtcdConfig) -> Result<Option<store::Tls>, StartError> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|source| StartError::File { path: path.to_owned(), source })
+    };
+    let Some(ca) = &etcd.ca_file else { return Ok(None) };
+    let identity = match (&etcd.cert_file, &etcd.key_file) {
+        (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
+        _ => None,
+    };
+    Ok(Some(store::Tls { ca: read(ca)?, identity }))
+}
+
+impl Server {
+    /// Whether the first objects are there.
+    pub fn is_bootstrapped(&self) -> bool {
+        self.bootstrapped.load(Relaxed)
+    }
+
+    /// A namespace as the cache shows it.
+    pub fn namespace(&self, name: &str) -> Option<Value> {
+        self.lookup("", "namespaces", "", name)
+    }
+
+    /// An object of a built-in kind as the cache shows it.
+    pub fn lookup(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        let resource = self.registry.built_in(group, plural);
+        serde_json::from_slice(&resource.cache.get(namespace, name)?.json).ok()
+    }
+
+    /// The kind of a built-in resource.
+    pub fn kind(&self, group: &str, plural: &str) -> Arc<Kind> {
+        self.registry.built_in(group, plural).kind.clone()
+    }
+}

@@ -1,0 +1,253 @@
+//! Addresses and ports that services are given: each is a key in the store, written in the same commit as the service.
+//!
+//! Because the key of an address may only be created where it does not exist, no address is ever given twice: not by
+//! two requests at once, not by two apiservers, not after a crash. Whoever comes second tries another.
+//!
+//! ```text
+//! commit { services/default/web (absent), clusterips/10.96.3.7 (absent), nodeports/30080 (absent) }
+//! ```
+
+use crate::error::{ApiError, Result};
+use crate::server::Server;
+use api::field::Reason;
+use api::{FieldError, Kind, Value, object};
+use bytes::Bytes;
+use ipnet::IpNet;
+use serde_json::json;
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use store::{Expect, Write};
+
+/// Where node ports come from; upstream's default.
+pub const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
+
+const ADDRESSES: &str = "/minik8s/clusterips/";
+const PORTS: &str = "/minik8s/nodeports/";
+
+/// Gives a service the addresses and ports it needs, and says which keys that takes and gives back. Other kinds need
+/// nothing.
+pub fn allocate(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Value>) -> Result<Vec<Write>> {
+    if !is_service(kind) {
+        return Ok(Vec::new());
+    }
+    let range = server.config.service_cluster_ip_range;
+    let held = old.map(Claims::of).unwrap_or_default();
+    set_addresses(server, kind, new, old, range)?;
+    set_node_ports(server, new, &held);
+    let wanted = Claims::of(new);
+    check_range(kind, new, &wanted, &held, range)?;
+    let owner = Bytes::from(format!("{}/{}", object::namespace(new), object::name(new)));
+    let take = |key: String| Write { key, expect: Expect::Absent, value: Some(owner.clone()) };
+    let give = |key: String| Write { key, expect: Expect::Any, value: None };
+    let mut writes: Vec<Write> = wanted.keys().difference(&held.keys()).cloned().map(take).collect();
+    writes.extend(held.keys().difference(&wanted.keys()).cloned().map(give));
+    Ok(writes)
+}
+
+/// The keys that go when a service goes.
+pub fn release(kind: &Kind, object: &Value) -> Vec<Write> {
+    if !is_service(kind) {
+        return Vec::new();
+    }
+    Claims::of(object).keys().into_iter().map(|key| Write { key, expect: Expect::Any, value: None }).collect()
+}
+
+/// The first address of a range: the API server's own service.
+pub fn first_address(range: IpNet) -> IpAddr {
+    address_at(range, 1)
+}
+
+fn is_service(kind: &Kind) -> bool {
+    kind.group.is_empty() && kind.plural == "services"
+}
+
+/// What a service holds.
+#[derive(Default)]
+struct Claims {
+    addresses: HashSet<IpAddr>,
+    ports: HashSet<(String, u16)>,
+}
+
+impl Claims {
+    fn of(service: &Value) -> Claims {
+        let spec = &service["spec"];
+        let addresses = spec["clusterIPs"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .chain(spec.get("clusterIP"))
+            .filter_map(|ip| ip.as_str()?.parse().ok())
+            .collect();
+        let mut ports: HashSet<(String, u16)> = spec["ports"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|port| {
+                let number = u16::try_from(port.get("nodePort")?.as_u64()?).ok().filter(|n| *n > 0)?;
+                Some((port["protocol"].as_str().unwrap_or("TCP").to_owned(), number))
+            })
+            .collect();
+        let health = spec["healthCheckNodePort"].as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
+        ports.extend(health.map(|port| ("TCP".to_owned(), port)));
+        Claims { addresses, ports }
+    }
+
+    fn keys(&self) -> HashSet<String> {
+        let addresses = self.addresses.iter().map(|ip| format!("{ADDRESSES}{ip}"));
+        let ports = self.ports.iter().map(|(protocol, port)| format!("{PORTS}{protocol}/{port}"));
+        addresses.chain(ports).collect()
+    }
+}
+
+fn set_addresses(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Value>, range: IpNet) -> Result<()> {
+    let spec_type = new["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
+    let spec = object::object_mut(new, "spec");
+    if spec_type == "ExternalName" {
+        for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            spec.remove(name);
+        }
+        return Ok(());
+    }
+    let family = if range.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+    let given = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let first = spec.get("clusterIPs").and_then(|list| list.get(0)?.as_str()).unwrap_or_default().to_owned();
+    let chosen = match (given.as_str(), first.as_str()) {
+        ("", "") => {
+            // An update that leaves the address out keeps the one it has.
+            let had = old.and_then(|old| old["spec"]["clusterIP"].as_str()).filter(|ip| !ip.is_empty());
+            match had {
+                Some(had) => had.to_owned(),
+                None => free_address(server, range)
+                    .ok_or_else(|| ApiError::internal(format!("failed to allocate a serviceIP: range {range} is full")))?
+                    .to_string(),
+            }
+        }
+        ("", first) => first.to_owned(),
+        (given, "") => given.to_owned(),
+        (given, first) if given == first => given.to_owned(),
+        (_, first) => {
+            let error = FieldError {
+                reason: Reason::Invalid,
+                path: "spec.clusterIPs[0]".into(),
+                value: Some(first.into()),
+                detail: "first value must match `clusterIP`".into(),
+            };
+            return Err(ApiError::invalid(kind, object::name(new), &[error]));
+        }
+    };
+    spec.insert("clusterIP".into(), chosen.as_str().into());
+    spec.insert("clusterIPs".into(), json!([chosen]));
+    spec.entry("ipFamilies").or_insert_with(|| json!([family]));
+    spec.entry("ipFamilyPolicy").or_insert_with(|| "SingleStack".into());
+    Ok(())
+}
+
+fn set_node_ports(server: &Server, new: &mut Value, held: &Claims) {
+    let spec = object::object_mut(new, "spec");
+    let spec_type = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
+    let wanted = match spec_type.as_str() {
+        "NodePort" => true,
+        "LoadBalancer" => spec.get("allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true),
+        _ => false,
+    };
+    let mut taken: HashSet<u16> = HashSet::new();
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        let has = port.get("nodePort").and_then(Value::as_u64).is_some_and(|n| n > 0);
+        if !wanted && spec_type == "ClusterIP" {
+            if let Some(members) = port.as_object_mut() {
+                members.remove("nodePort");
+            }
+        } else if wanted && !has && port.is_object() {
+            // A service keeps its node port when an update leaves it out.
+            let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
+            let kept = held.ports.iter().find(|(p, n)| *p == protocol && !taken.contains(n)).map(|(_, n)| *n);
+            if let Some(number) = kept.or_else(|| free_port(server, &taken)) {
+                taken.insert(number);
+                port["nodePort"] = number.into();
+            }
+        }
+    }
+}
+
+/// Every address and node port must lie in its range, unless the service has it already.
+fn check_range(kind: &Kind, new: &Value, wanted: &Claims, held: &Claims, range: IpNet) -> Result<()> {
+    let mut errors = Vec::new();
+    for ip in wanted.addresses.difference(&held.addresses).filter(|ip| !range.contains(*ip)) {
+        errors.push(FieldError {
+            reason: Reason::Invalid,
+            path: "spec.clusterIPs".into(),
+            value: Some(json!([ip.to_string()])),
+            detail: format!("failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}"),
+        });
+    }
+    for (_, port) in wanted.ports.difference(&held.ports).filter(|(_, port)| !NODE_PORTS.contains(port)) {
+        errors.push(FieldError {
+            reason: Reason::Invalid,
+            path: "spec.ports[0].nodePort".into(),
+            value: Some((*port).into()),
+            detail: format!("provided port is not in the valid range. The range of valid ports is {}-{}", NODE_PORTS.start(), NODE_PORTS.end()),
+        });
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(kind, object::name(new), &errors)) }
+}
+
+/// What a lost race for a key that the user asked for by name is told; others are tried again with another value.
+pub fn taken(kind: &Kind, object: &Value, key: &str) -> ApiError {
+    let (path, value, detail) = match key.strip_prefix(ADDRESSES) {
+        Some(ip) => ("spec.clusterIPs", json!([ip]), format!("failed to allocate IP {ip}: provided IP is already allocated")),
+        None => {
+            let port = key.rsplit('/').next().unwrap_or_default();
+            ("spec.ports[0].nodePort", json!(port.parse::<u16>().unwrap_or_default()), "provided port is already allocated".to_owned())
+        }
+    };
+    let error = FieldError { reason: Reason::Invalid, path: path.into(), value: Some(value), detail };
+    ApiError::invalid(kind, object::name(object), &[error])
+}
+
+/// An address that no service in the cache has. Addresses people choose themselves are usually low ones, so the upper
+/// part of the range is used first.
+fn free_address(server: &Server, range: IpNet) -> Option<IpAddr> {
+    let used = used(server, |claims, used: &mut HashSet<IpAddr>| used.extend(claims.addresses));
+    let size = match range {
+        IpNet::V4(net) => (1u128 << (32 - net.prefix_len())).saturating_sub(2),
+        IpNet::V6(net) => (1u128 << (128 - net.prefix_len()).min(64)).saturating_sub(1),
+    };
+    let reserved = (size / 16).clamp(16, 256).min(size.saturating_sub(1));
+    let upper = size - reserved;
+    let start = random() % upper.max(1);
+    let in_upper = (0..upper).map(|step| reserved + (start + step) % upper + 1);
+    let in_lower = 2..=reserved;
+    in_upper.chain(in_lower).take(size as usize).map(|offset| address_at(range, offset)).find(|ip| !used.contains(ip))
+}
+
+fn free_port(server: &Server, taken: &HashSet<u16>) -> Option<u16> {
+    let used = used(server, |claims, used: &mut HashSet<u16>| used.extend(claims.ports.into_iter().map(|(_, port)| port)));
+    let count = u128::from(NODE_PORTS.end() - NODE_PORTS.start()) + 1;
+    let start = random() % count;
+    (0..count)
+        .map(|step| NODE_PORTS.start() + ((start + step) % count) as u16)
+        .find(|port| !used.contains(port) && !taken.contains(port))
+}
+
+fn used<T>(server: &Server, add: impl Fn(Claims, &mut HashSet<T>)) -> HashSet<T> {
+    let services = server.registry.built_in("", "services");
+    let mut used = HashSet::new();
+    for object in services.cache.all() {
+        if let Ok(service) = serde_json::from_slice(&object.json) {
+            add(Claims::of(&service), &mut used);
+        }
+    }
+    used
+}
+
+fn address_at(range: IpNet, offset: u128) -> IpAddr {
+    match range.network() {
+        IpAddr::V4(base) => Ipv4Addr::from(u32::from(base).wrapping_add(offset as u32)).into(),
+        IpAddr::V6(base) => Ipv6Addr::from(u128::from(base).wrapping_add(offset)).into(),
+    }
+}
+
+fn random() -> u128 {
+    uuid::Uuid::new_v4().as_u128()
+}

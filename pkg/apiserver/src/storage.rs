@@ -1,0 +1,205 @@
+//! Reading and writing single objects: consistent reads from the caches, compare-and-swap writes to the store.
+//!
+//! *Read-modify-write*: [`Server::modify`] decides on the cached state first, since that is nearly always the present
+//! one. The store's compare-and-swap catches the case where it is not, and so does looking again before an error or
+//! "nothing to do" is believed.
+
+use crate::error::{ApiError, Result};
+use crate::registry::Resource;
+use crate::server::Server;
+use api::{Kind, Value, object};
+use bytes::Bytes;
+use store::{Entry, Expect, Revision, Write};
+
+/// An object as it stands in the store, in the version of the resource it was read through.
+pub struct Current {
+    /// With its resourceVersion.
+    pub object: Value,
+    /// The revision that wrote it.
+    pub revision: Revision,
+}
+
+/// What to do with an object.
+pub enum Change {
+    /// Store this, together with other writes that must happen with it or not at all.
+    Put(Box<Value>, Vec<Write>),
+    /// Take it out, likewise.
+    Remove(Vec<Write>),
+    /// Leave it as it is.
+    Keep,
+}
+
+/// What came of it.
+pub enum Outcome {
+    /// The object as it is stored now (or would be, in a dry run).
+    Stored(Value),
+    /// The last state of an object that is gone.
+    Removed(Value),
+}
+
+impl Outcome {
+    /// The object either way.
+    pub fn into_object(self) -> Value {
+        match self {
+            Outcome::Stored(object) | Outcome::Removed(object) => object,
+        }
+    }
+}
+
+/// Conflicts in a row before a writer is told to come back later.
+const MOST_ATTEMPTS: usize = 64;
+
+impl Server {
+    /// Waits until the caches show everything that was acknowledged, by any apiserver, before now.
+    pub async fn catch_up(&self) -> Result<()> {
+        let revision = self.store.revision().await?;
+        self.hub.wait(revision).await;
+        Ok(())
+    }
+
+    /// The object now, or 404.
+    pub async fn read(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Current> {
+        self.catch_up().await?;
+        self.cached(resource, namespace, name)?.ok_or_else(|| ApiError::not_found(&resource.kind, name))
+    }
+
+    /// The object as the cache shows it.
+    pub fn cached(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Current>> {
+        let Some(cached) = resource.cache.get(namespace, name) else { return Ok(None) };
+        Ok(Some(Current { object: in_version(&resource.kind, parse(&cached.json)?), revision: cached.revision }))
+    }
+
+    /// Writes a new object. `Err(None)`: there is one of that name already.
+    pub async fn insert(
+        &self,
+        kind: &Kind,
+        object: &Value,
+        mut writes: Vec<Write>,
+    ) -> Result<Revision, store::Error> {
+        let key = kind.key(object::namespace(object), object::name(object));
+        let value = self.seal(kind, &key, object);
+        writes.insert(0, Write { key, expect: Expect::Absent, value: Some(value) });
+        self.store.commit(writes).await
+    }
+
+    /// Changes one object as `decide` says, again and again until nobody interferes. `decide` sees the object with
+    /// its resourceVersion and must not have effects of its own.
+    pub async fn modify(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        dry_run: bool,
+        mut decide: impl FnMut(&Value) -> Result<Change>,
+    ) -> Result<Outcome> {
+        let kind = &*resource.kind;
+        let key = kind.key(namespace, name);
+        let mut current = self.cached(resource, namespace, name)?;
+        let mut is_fresh = false;
+        for _ in 0..MOST_ATTEMPTS {
+            let decision = match &current {
+                Some(current) => decide(&current.object),
+                None => Err(ApiError::not_found(kind, name)),
+            };
+            let (value, writes) = match decision {
+                Err(_) | Ok(Change::Keep) if !is_fresh => {
+                    is_fresh = true;
+                    let before = current.as_ref().map(|current| current.revision);
+                    self.catch_up().await?;
+                    let latest = self.cached(resource, namespace, name)?;
+                    if latest.as_ref().map(|latest| latest.revision) != before {
+                        current = latest;
+                        continue;
+                    }
+                    match decision {
+                        Err(error) => return Err(error),
+                        Ok(_) => return Ok(Outcome::Stored(current.expect("decided upon").object)),
+                    }
+                }
+                Err(error) => return Err(error),
+                Ok(Change::Keep) => return Ok(Outcome::Stored(current.expect("decided upon").object)),
+                Ok(Change::Put(value, writes)) => (Some(value), writes),
+                Ok(Change::Remove(writes)) => (None, writes),
+            };
+            let present = current.as_ref().expect("decided upon");
+            if dry_run {
+                return Ok(match value {
+                    Some(value) => Outcome::Stored(*value),
+                    None => Outcome::Removed(present.object.clone()),
+                });
+            }
+            let expect = Expect::Revision(present.revision);
+            let sealed = value.as_ref().map(|value| self.seal(kind, &key, value));
+            let mut all = vec![Write { key: key.clone(), expect, value: sealed }];
+            all.extend(writes);
+            match self.store.commit(all).await {
+                Ok(revision) => {
+                    return Ok(match value {
+                        Some(mut value) => {
+                            set_revision(&mut value, revision);
+                            Outcome::Stored(*value)
+                        }
+                        None => {
+                            let mut gone = present.object.clone();
+                            set_revision(&mut gone, revision);
+                            Outcome::Removed(gone)
+                        }
+                    });
+                }
+                Err(store::Error::Conflict { key: on, current: entry }) if on == key => {
+                    current = entry.map(|entry| self.opened(kind, &entry)).transpose()?;
+                    is_fresh = true;
+                }
+                // Something that had to be written along was taken by somebody else: decide anew.
+                Err(store::Error::Conflict { .. }) => {
+                    self.catch_up().await?;
+                    current = self.cached(resource, namespace, name)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ApiError::conflict(kind, name, "too many writers are changing the object at the same time; please try again"))
+    }
+
+    /// The bytes to store for an object: in the stored version, without resourceVersion, sealed if it is secret.
+    pub fn seal(&self, kind: &Kind, key: &str, object: &Value) -> Bytes {
+        let plain = match kind.convert {
+            Some((_, to_stored)) => object::stored(&to_stored(object.clone())),
+            None => object::stored(object),
+        };
+        self.encryption.seal(key, plain)
+    }
+
+    /// An entry of the store as an object.
+    pub fn opened(&self, kind: &Kind, entry: &Entry) -> Result<Current> {
+        let plain = self.encryption.open(&entry.key, &entry.value).map_err(|error| {
+            tracing::error!(%error, key = entry.key, "cannot open a stored value");
+            ApiError::internal("a stored object cannot be decrypted; see the server's log")
+        })?;
+        let object = parse(&object::served(&plain, entry.modified))?;
+        Ok(Current { object: in_version(kind, object), revision: entry.modified })
+    }
+}
+
+/// An object of the stored version in the version of `kind`.
+pub fn in_version(kind: &Kind, object: Value) -> Value {
+    let mut object = match kind.convert {
+        Some((from_stored, _)) => from_stored(object),
+        None => object,
+    };
+    object["apiVersion"] = kind.api_version().into();
+    object
+}
+
+/// Bytes of our own making, as an object.
+pub fn parse(json: &[u8]) -> Result<Value> {
+    serde_json::from_slice(json).map_err(|error| {
+        tracing::error!(%error, "a stored object is not JSON");
+        ApiError::internal("a stored object cannot be read; see the server's log")
+    })
+}
+
+/// Puts the resourceVersion into an object.
+pub fn set_revision(object: &mut Value, revision: Revision) {
+    object::object_mut(object, "metadata").insert("resourceVersion".into(), revision.to_string().into());
+}

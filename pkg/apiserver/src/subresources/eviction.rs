@@ -1,0 +1,105 @@
+//! `pods/eviction`: a deletion that asks the disruption budgets first.
+
+use crate::answer::{self, Answer};
+use crate::decode;
+use crate::deletion::DeleteOptions;
+use crate::error::{ApiError, Result};
+use crate::handler::Call;
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::storage::Change;
+use crate::{time, verbs::delete};
+use api::selector::LabelSelector;
+use api::{Value, object};
+use http::StatusCode;
+use serde_json::json;
+
+/// Evicts the pod, or says which budget stands in the way.
+pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result<Answer> {
+    let mut context = call.context()?;
+    let eviction = decode::document(call.headers, &call.body)?.value;
+    let options = DeleteOptions::parse(eviction.get("deleteOptions"), call.query)?;
+    context.dry_run |= options.dry_run;
+    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let pod = server.read(pods, namespace, name).await?.object;
+    if needs_budget(&pod) {
+        let budgets = server.registry.built_in("policy", "poddisruptionbudgets");
+        let matching = matching_budgets(&budgets, namespace, &pod);
+        match matching.as_slice() {
+            [] => {}
+            [budget] => spend(server, &budgets, namespace, budget, name, &context).await?,
+            _ => {
+                return Err(ApiError::internal(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
+        }
+    }
+    delete::delete(server, pods, namespace, name, &options, &context).await?;
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Ok(answer::json(StatusCode::CREATED, &status))
+}
+
+/// A pod that has ended, has not begun or is already going takes nothing from a budget.
+fn needs_budget(pod: &Value) -> bool {
+    !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"))
+        && object::meta(pod, "deletionTimestamp").is_none()
+}
+
+fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<String> {
+    let empty = json!({});
+    let labels = pod["metadata"].get("labels").unwrap_or(&empty);
+    budgets
+        .cache
+        .in_namespace(namespace)
+        .iter()
+        .filter_map(|object| serde_json::from_slice::<Value>(&object.json).ok())
+        .filter(|budget| {
+            budget["spec"]
+                .get("selector")
+                .and_then(|selector| LabelSelector::from_json(selector).ok())
+                .is_some_and(|selector| selector.matches_json(labels))
+        })
+        .map(|budget| object::name(&budget).to_owned())
+        .collect()
+}
+
+/// Takes one disruption from the budget, so that two evictions at once cannot both have the last one.
+async fn spend(
+    server: &Server,
+    budgets: &Resource,
+    namespace: &str,
+    budget: &str,
+    pod: &str,
+    context: &crate::context::Context,
+) -> Result<()> {
+    let at = time::rfc3339(context.now);
+    server
+        .modify(budgets, namespace, budget, context.dry_run, |current| {
+            let observed = current["status"]["observedGeneration"].as_i64().unwrap_or(0);
+            if observed < current["metadata"]["generation"].as_i64().unwrap_or(0) {
+                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+                return Err(ApiError::too_many_requests(message, 10).with_cause(
+                    "DisruptionBudget",
+                    &format!("The disruption budget {budget} is still being processed by the server."),
+                    "",
+                ));
+            }
+            let allowed = current["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
+            if allowed <= 0 {
+                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+                let (needed, healthy) = (&current["status"]["desiredHealthy"], &current["status"]["currentHealthy"]);
+                return Err(ApiError::too_many_requests(message, 0).with_cause(
+                    "DisruptionBudget",
+                    &format!("The disruption budget {budget} needs {needed} healthy pods and has {healthy} currently"),
+                    "",
+                ));
+            }
+            let mut next = current.clone();
+            next["status"]["disruptionsAllowed"] = json!(allowed - 1);
+            object::object_mut(&mut next["status"], "disruptedPods").insert(pod.to_owned(), at.as_str().into());
+            Ok(Change::Put(Box::new(next), Vec::new()))
+        })
+        .await
+        .map(|_| ())
+}

@@ -1,0 +1,123 @@
+//! `scale`: an object seen as a number of replicas.
+
+use crate::answer::{self, Answer};
+use crate::error::{ApiError, Result};
+use crate::handler::Call;
+use crate::patch::{self, PatchError, PatchType};
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::verbs::update;
+use crate::write::Part;
+use crate::decode;
+use api::selector::LabelSelector;
+use api::{Value, object};
+use http::StatusCode;
+use serde_json::json;
+
+/// Where the numbers are in the object: dotted paths.
+pub struct Paths<'a> {
+    /// The wanted number.
+    pub spec_replicas: &'a str,
+    /// The present number.
+    pub status_replicas: &'a str,
+    /// The selector, as text or as a label selector.
+    pub selector: Option<&'a str>,
+}
+
+/// Reads or writes the scale.
+pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, paths: &Paths<'_>) -> Result<Answer> {
+    let namespace = update::namespace_of(&resource.kind, &call.target.namespace);
+    if call.info.verb == "get" {
+        let current = server.read(resource, namespace, &call.target.name).await?.object;
+        return answer::formatted(call, StatusCode::OK, &scale_of(&current, paths));
+    }
+    let context = call.context()?;
+    let patch_type = match (call.info.verb, decode::media_type(call.headers)) {
+        ("update", _) => None,
+        (_, "application/json-patch+json") => Some(PatchType::Json),
+        (_, "application/merge-patch+json" | "application/strategic-merge-patch+json" | "application/apply-patch+yaml") => {
+            Some(PatchType::Merge)
+        }
+        _ => return Err(ApiError::unsupported_media_type("application/json-patch+json, application/merge-patch+json")),
+    };
+    let body = match patch_type {
+        None => decode::document(call.headers, &call.body)?.value,
+        Some(_) => decode::yaml(&call.body)?.value,
+    };
+    let updated = update::change(server, resource, call, Part::Other("scale"), &context, |object| {
+        let wanted = match patch_type {
+            None => body.clone(),
+            Some(patch_type) => patch_scale(patch_type, &scale_of(object, paths), &body)?,
+        };
+        if let Some(version) = object::meta(&wanted, "resourceVersion").filter(|version| !version.is_empty())
+            && Some(version) != object::meta(object, "resourceVersion")
+        {
+            return Err(ApiError::modified(&resource.kind, object::name(object)));
+        }
+        let replicas = match wanted["spec"].get("replicas") {
+            None | Some(Value::Null) => 0,
+            Some(value) => value
+                .as_i64()
+                .filter(|n| i32::try_from(*n).is_ok())
+                .ok_or_else(|| ApiError::bad_request("Scale in version \"v1\" cannot be handled as a Scale: spec.replicas must be an integer"))?,
+        };
+        if replicas < 0 {
+            return Err(ApiError::unprocessable(format!(
+                "Scale.autoscaling {:?} is invalid: spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0",
+                object::name(object)
+            ))
+            .with_cause("FieldValueInvalid", &format!("Invalid value: {replicas}: must be greater than or equal to 0"), "spec.replicas"));
+        }
+        set(object, paths.spec_replicas, replicas.into());
+        Ok(())
+    })
+    .await?;
+    answer::formatted(call, StatusCode::OK, &scale_of(&updated, paths)).map(|answer| answer.with_warnings(&context))
+}
+
+fn patch_scale(patch_type: PatchType, scale: &Value, body: &Value) -> Result<Value> {
+    patch::apply_patch(patch_type, &api::Schema::default(), scale, body).map_err(|error| match error {
+        PatchError::BadRequest(message) => ApiError::bad_request(message),
+        PatchError::Unprocessable(message) => ApiError::unprocessable(message),
+    })
+}
+
+fn scale_of(object: &Value, paths: &Paths<'_>) -> Value {
+    let meta = |name: &str| object["metadata"].get(name).cloned().unwrap_or(Value::Null);
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": meta("name"), "namespace": meta("namespace"), "uid": meta("uid"),
+            "resourceVersion": meta("resourceVersion"), "creationTimestamp": meta("creationTimestamp"),
+        },
+        "spec": {"replicas": get(object, paths.spec_replicas).and_then(Value::as_i64).unwrap_or(0)},
+        "status": {"replicas": get(object, paths.status_replicas).and_then(Value::as_i64).unwrap_or(0)},
+    });
+    let selector = paths.selector.and_then(|path| get(object, path)).and_then(|value| match value {
+        Value::String(text) => Some(text.clone()),
+        // A plain map of labels (ReplicationController) is a selector too.
+        Value::Object(map) if !map.contains_key("matchLabels") && !map.contains_key("matchExpressions") => {
+            LabelSelector::from_json(&json!({ "matchLabels": map })).ok().map(|s| s.to_string())
+        }
+        other => LabelSelector::from_json(other).ok().map(|s| s.to_string()),
+    });
+    if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
+fn get<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').filter(|part| !part.is_empty()).try_fold(object, |value, part| value.get(part))
+}
+
+fn set(object: &mut Value, path: &str, value: Value) {
+    let mut at = object;
+    for part in path.split('.').filter(|part| !part.is_empty()) {
+        if !at[part].is_object() && !at[part].is_number() {
+            at[part] = json!({});
+        }
+        at = &mut at[part];
+    }
+    *at = value;
+}

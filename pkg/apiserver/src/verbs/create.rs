@@ -1,0 +1,117 @@
+//! POST: a new object, under its own name or one made from `generateName`.
+
+use crate::answer::{self, Answer};
+use crate::context::Context;
+use crate::decode;
+use crate::error::{ApiError, Result};
+use crate::handler::Call;
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::storage::set_revision;
+use crate::{names, time, write};
+use api::{Kind, Value, object};
+use http::StatusCode;
+use store::Write;
+
+/// A generated name that is taken is tried again this often.
+const MOST_NAMES: usize = 8;
+
+/// Creates the object in the body.
+pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
+    let kind = &*resource.kind;
+    let context = call.context()?;
+    let body = decode::object(kind, call.headers, &call.body, &context)?;
+    let object = create(server, resource, body, &call.target.namespace, &context).await?;
+    answer::object(resource, call, StatusCode::CREATED, object, &context)
+}
+
+/// Creates an object: the whole path from a checked body to the store.
+pub async fn create(
+    server: &Server,
+    resource: &Resource,
+    mut object: Value,
+    namespace: &str,
+    context: &Context,
+) -> Result<Value> {
+    let kind = &*resource.kind;
+    set_namespace(kind, &mut object, namespace)?;
+    if object::meta(&object, "resourceVersion").is_some_and(|version| !version.is_empty()) {
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    if kind.namespaced() && server.namespace(namespace).is_none() {
+        // The namespace may be newer than our cache where another apiserver made it.
+        server.catch_up().await?;
+    }
+    let prefix = object::meta(&object, "generateName").unwrap_or_default().to_owned();
+    let generates = object::name(&object).is_empty() && !prefix.is_empty();
+    set_identity(kind, &mut object, context);
+    let mut attempt = 1;
+    loop {
+        let mut new = object.clone();
+        if generates {
+            object::object_mut(&mut new, "metadata").insert("name".into(), names::generate(&prefix).into());
+        }
+        let writes = write::new_object(server, resource, &mut new, context)?;
+        if context.dry_run {
+            if resource.cache.get(object::namespace(&new), object::name(&new)).is_some() {
+                return Err(ApiError::already_exists(kind, object::name(&new)));
+            }
+            return Ok(new);
+        }
+        match insert(server, kind, &new, writes).await? {
+            Some(revision) => {
+                set_revision(&mut new, revision);
+                return Ok(new);
+            }
+            None if generates && attempt < MOST_NAMES => attempt += 1,
+            None => return Err(ApiError::already_exists(kind, object::name(&new))),
+        }
+    }
+}
+
+/// Writes the object; `None` if its name is taken. What is written along may be taken too (an address that somebody
+/// else was given at the same moment): that is for the client to try again.
+async fn insert(server: &Server, kind: &Kind, object: &Value, writes: Vec<Write>) -> Result<Option<store::Revision>> {
+    match server.insert(kind, object, writes).await {
+        Ok(revision) => Ok(Some(revision)),
+        Err(store::Error::Conflict { key, .. }) if key == kind.key(object::namespace(object), object::name(object)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The namespace comes from the path; the object may repeat it but not contradict it.
+fn set_namespace(kind: &Kind, object: &mut Value, namespace: &str) -> Result<()> {
+    let metadata = object::object_mut(object, "metadata");
+    if !kind.namespaced() {
+        metadata.remove("namespace");
+        return Ok(());
+    }
+    if namespace.is_empty() {
+        return Err(ApiError::bad_request("an empty namespace may not be set during creation"));
+    }
+    match metadata.get("namespace").and_then(Value::as_str) {
+        None | Some("") => {
+            metadata.insert("namespace".into(), namespace.into());
+        }
+        Some(given) if given == namespace => {}
+        Some(given) => {
+            return Err(ApiError::bad_request(format!(
+                "the namespace of the provided object does not match the namespace sent on the request ({given} != {namespace})"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What the server alone says about a new object.
+fn set_identity(kind: &Kind, object: &mut Value, context: &Context) {
+    let metadata = object::object_mut(object, "metadata");
+    for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "generation"] {
+        metadata.remove(name);
+    }
+    metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".into(), time::rfc3339(context.now).into());
+    if kind.generation {
+        metadata.insert("generation".into(), 1.into());
+    }
+}

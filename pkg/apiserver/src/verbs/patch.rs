@@ -1,0 +1,103 @@
+//! PATCH: a change of an object, in one of four languages.
+
+use crate::answer::{self, Answer};
+use crate::context::Context;
+use crate::decode;
+use crate::error::{ApiError, Result};
+use crate::handler::Call;
+use crate::patch::{self, ApplyError, PatchError, PatchType};
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::verbs::{create, update};
+use crate::write::{self, Part};
+use api::{Kind, Value, object};
+use http::StatusCode;
+
+const TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+
+/// Patches the object, or the part of it that the subresource is.
+pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part: Part) -> Result<Answer> {
+    let patch_type = match decode::media_type(call.headers) {
+        "application/json-patch+json" => PatchType::Json,
+        "application/merge-patch+json" => PatchType::Merge,
+        "application/strategic-merge-patch+json" if resource.kind.custom.is_some() => {
+            return Err(ApiError::unsupported_media_type(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ));
+        }
+        "application/strategic-merge-patch+json" => PatchType::Strategic,
+        "application/apply-patch+yaml" => return apply(server, resource, call, part).await,
+        _ => return Err(ApiError::unsupported_media_type(TYPES)),
+    };
+    let context = call.context()?;
+    let body = decode::json(&call.body)?.value;
+    let patched = update::change(server, resource, call, part, &context, |object| {
+        patch_in_place(&resource.kind, object, patch_type, &body, &context)
+    })
+    .await?;
+    answer::object(resource, call, StatusCode::OK, patched, &context)
+}
+
+/// Applies a patch to an object and checks what came out as if it had been sent.
+pub fn patch_in_place(kind: &Kind, object: &mut Value, patch_type: PatchType, body: &Value, context: &Context) -> Result<()> {
+    let patched = patch::apply_patch(patch_type, kind.schema(), object, body).map_err(|error| match error {
+        PatchError::BadRequest(message) => ApiError::bad_request(message),
+        PatchError::Unprocessable(message) => ApiError::unprocessable(message),
+    })?;
+    if object::name(&patched) != object::name(object) || object::namespace(&patched) != object::namespace(object) {
+        return Err(ApiError::bad_request("the name or namespace of an object cannot be changed by a patch"));
+    }
+    let patched = decode::checked(kind, api::decode::Decoded { value: patched, duplicates: Vec::new() }, context)?;
+    update::check_preconditions(kind, &patched, object)?;
+    *object = patched;
+    Ok(())
+}
+
+/// Server-side apply: the fields that a manager wants, and only those.
+async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part) -> Result<Answer> {
+    let kind = &*resource.kind;
+    let mut context = call.context()?;
+    context.is_apply = true;
+    if call.query.get("fieldManager").is_none() {
+        return Err(ApiError::unprocessable(
+            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
+        ));
+    }
+    let decoded = decode::yaml(&call.body)?;
+    let applied = decode::checked(kind, decoded, &context)?;
+    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let mut named = applied.clone();
+    if object::name(&named).is_empty() {
+        object::object_mut(&mut named, "metadata").insert("name".into(), name.into());
+    }
+    update::check_identity(kind, &named, namespace, name)?;
+    if applied["metadata"].get("managedFields").and_then(Value::as_array).is_some_and(|list| !list.is_empty()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let merged = server
+        .modify(resource, update::namespace_of(kind, namespace), name, context.dry_run, |current| {
+            update::check_preconditions_of_apply(kind, &named, current)?;
+            let merged = patch::apply(kind.schema(), Some(current), &applied, &write::apply_context(kind, &context, part))
+                .map_err(|error| apply_error(kind, error))?;
+            write::changed_object(server, resource, merged, current, part, &context)
+        })
+        .await;
+    match merged {
+        Err(error) if error.code == StatusCode::NOT_FOUND && part == Part::Main => {
+            let new = patch::apply(kind.schema(), None, &named, &write::apply_context(kind, &context, part))
+                .map_err(|error| apply_error(kind, error))?;
+            let created = create::create(server, resource, new, namespace, &context).await?;
+            answer::object(resource, call, StatusCode::CREATED, created, &context)
+        }
+        other => answer::object(resource, call, StatusCode::OK, other?.into_object(), &context),
+    }
+}
+
+fn apply_error(kind: &Kind, error: ApplyError) -> ApiError {
+    match error {
+        ApplyError::Conflict { message, causes } => ApiError::apply_conflict(message, causes),
+        ApplyError::Invalid(message) => {
+            ApiError::internal(format!("failed to create typed patch object ({}): {message}", kind.kind))
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! PUT: the object as it is to be, whole.
+
+use crate::answer::{self, Answer};
+use crate::context::Context;
+use crate::decode;
+use crate::error::{ApiError, Result};
+use crate::handler::Call;
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::verbs::create;
+use crate::write::{self, Part};
+use api::{Errors, Field, Kind, Value, object};
+use http::StatusCode;
+
+/// Replaces the object, or the part of it that the subresource is.
+pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part: Part) -> Result<Answer> {
+    let kind = &*resource.kind;
+    let context = call.context()?;
+    let body = decode::object(kind, call.headers, &call.body, &context)?;
+    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    check_identity(kind, &body, namespace, name)?;
+    let updated = server
+        .modify(resource, namespace_of(kind, namespace), name, context.dry_run, |current| {
+            check_preconditions(kind, &body, current)?;
+            write::changed_object(server, resource, body.clone(), current, part, &context)
+        })
+        .await;
+    match updated {
+        Err(error) if error.code == StatusCode::NOT_FOUND && kind.create_on_update && part == Part::Main => {
+            let created = create::create(server, resource, body, namespace, &context).await?;
+            answer::object(resource, call, StatusCode::CREATED, created, &context)
+        }
+        other => answer::object(resource, call, StatusCode::OK, other?.into_object(), &context),
+    }
+}
+
+/// The namespace part of an object's key: none for kinds without namespaces.
+pub fn namespace_of<'a>(kind: &Kind, namespace: &'a str) -> &'a str {
+    if kind.namespaced() { namespace } else { "" }
+}
+
+/// The name and namespace in the object must be those in the path.
+pub fn check_identity(kind: &Kind, body: &Value, namespace: &str, name: &str) -> Result<()> {
+    let given = object::name(body);
+    if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    let given = object::namespace(body);
+    if kind.namespaced() && !given.is_empty() && given != namespace {
+        return Err(ApiError::bad_request(format!(
+            "the namespace of the object ({given}) does not match the namespace on the URL ({namespace})"
+        )));
+    }
+    Ok(())
+}
+
+/// The object that the client has seen must be the one that is there.
+pub fn check_preconditions(kind: &Kind, body: &Value, current: &Value) -> Result<()> {
+    let name = object::name(current);
+    let uid = object::meta(current, "uid").unwrap_or_default();
+    if let Some(asked) = object::meta(body, "uid").filter(|asked| !asked.is_empty() && *asked != uid) {
+        return Err(ApiError::conflict(
+            kind,
+            name,
+            format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}"),
+        ));
+    }
+    match object::meta(body, "resourceVersion").filter(|version| !version.is_empty() && *version != "0") {
+        Some(version) if Some(version) != object::meta(current, "resourceVersion") => Err(ApiError::modified(kind, name)),
+        Some(_) => Ok(()),
+        None if kind.unconditional_update => Ok(()),
+        None => {
+            let mut errors = Errors::new();
+            let root = Field::root(body);
+            root.get("metadata").get("resourceVersion").invalid("must be specified for an update", &mut errors);
+            write::invalid_if_any(kind, body, errors)
+        }
+    }
+}
+
+/// A change of a part of an object that is computed here rather than sent.
+pub async fn change(
+    server: &Server,
+    resource: &Resource,
+    call: &Call<'_>,
+    part: Part,
+    context: &Context,
+    mut compute: impl FnMut(&mut Value) -> Result<()>,
+) -> Result<Value> {
+    let namespace = namespace_of(&resource.kind, &call.target.namespace);
+    let outcome = server
+        .modify(resource, namespace, &call.target.name, context.dry_run, |current| {
+            let mut new = current.clone();
+            compute(&mut new)?;
+            write::changed_object(server, resource, new, current, part, context)
+        })
+        .await?;
+    Ok(outcome.into_object())
+}

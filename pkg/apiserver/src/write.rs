@@ -1,0 +1,205 @@
+//! What every write goes through, whatever verb brought it: checks, defaults, admission, rules.
+//!
+//! ```text
+//! body ──decode──> object ──new_object────> admission ──> prepare ──> track fields ──> validate ──> store
+//!                    └─────changed_object─> (the same, seeing the old object)
+//! ```
+
+use crate::admission::{self, Operation};
+use crate::context::Context;
+use crate::deletion;
+use crate::error::{ApiError, Result};
+use crate::patch::managed_fields::{self, ApplyContext};
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::storage::Change;
+use api::{Errors, Field, Kind, Value, meta, object};
+use serde_json::{Map, json};
+use store::Write;
+
+/// Which part of an object a write is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The object but for its status.
+    Main,
+    /// Its status only.
+    Status,
+    /// What a named subresource may change; the caller has seen to that.
+    Other(&'static str),
+}
+
+impl Part {
+    /// The subresource's name, empty for the object itself.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Main => "",
+            Part::Status => "status",
+            Part::Other(name) => name,
+        }
+    }
+}
+
+/// Completes and checks an object that is to be created. The name is set already. Returns what must be written along.
+pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context: &Context) -> Result<Vec<Write>> {
+    let kind = &*resource.kind;
+    (kind.default)(new);
+    admission::admit(server, Operation::Create, resource, "", context, new, None)?;
+    if kind.has_status() && !kind.status_on_create {
+        remove(new, "status");
+    }
+    (kind.prepare)(new, None);
+    managed_fields::track_update(kind.schema(), None, new, &apply_context(kind, context, Part::Main));
+    let mut errors = Errors::new();
+    let field = Field::root(new);
+    meta::validate(&field, kind, &mut errors);
+    (kind.validate)(&field, &mut errors);
+    kind.validate_custom(&field, None, &mut errors);
+    invalid_if_any(kind, new, errors)?;
+    crate::services::allocate(server, kind, new, None)
+}
+
+/// Completes and checks what an object is to become, and says what that means for the store.
+pub fn changed_object(
+    server: &Server,
+    resource: &Resource,
+    mut new: Value,
+    old: &Value,
+    part: Part,
+    context: &Context,
+) -> Result<Change> {
+    let kind = &*resource.kind;
+    keep_what_the_server_owns(kind, &mut new, old, part);
+    (kind.default)(&mut new);
+    admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
+    match part {
+        Part::Status => (kind.prepare_status)(&mut new, Some(old)),
+        _ => (kind.prepare)(&mut new, Some(old)),
+    }
+    count_generation(kind, &mut new, old, part);
+    if !context.is_apply {
+        managed_fields::track_update(kind.schema(), Some(old), &mut new, &apply_context(kind, context, part));
+    }
+    validate_change(kind, &new, old, part)?;
+    let mut writes = crate::services::allocate(server, kind, &mut new, Some(old))?;
+    if deletion::finished(kind, &new) {
+        writes.extend(crate::services::release(kind, &new));
+        return Ok(Change::Remove(writes));
+    }
+    if new == *old {
+        return Ok(Change::Keep);
+    }
+    Ok(Change::Put(Box::new(new), writes))
+}
+
+/// Who writes, for `metadata.managedFields`.
+pub fn apply_context<'a>(kind: &Kind, context: &'a Context, part: Part) -> ApplyContext<'a> {
+    ApplyContext {
+        manager: &context.field_manager,
+        api_version: kind.api_version(),
+        subresource: part.name(),
+        force: context.force,
+        now: context.now,
+    }
+}
+
+/// Complains with 422 if there is anything to complain about.
+pub fn invalid_if_any(kind: &Kind, object: &Value, errors: Errors) -> Result<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = match object::name(object) {
+        "" => object::meta(object, "generateName").unwrap_or_default(),
+        name => name,
+    };
+    Err(ApiError::invalid(kind, name, errors.as_slice()))
+}
+
+/// Metadata that only the server sets, on every update.
+const SERVER_OWNED: [&str; 6] =
+    ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
+
+fn keep_what_the_server_owns(kind: &Kind, new: &mut Value, old: &Value, part: Part) {
+    if part == Part::Status {
+        let status = new.get("status").cloned();
+        let metadata = new.get("metadata").cloned();
+        *new = old.clone();
+        // A custom resource's status update changes nothing but the status; built-in kinds take metadata along.
+        if kind.custom.is_none()
+            && let Some(metadata) = metadata
+        {
+            new["metadata"] = metadata;
+        }
+        match status {
+            Some(status) => new["status"] = status,
+            None => remove(new, "status"),
+        }
+    } else if part == Part::Main && kind.has_status() {
+        match old.get("status") {
+            Some(status) => new["status"] = status.clone(),
+            None => remove(new, "status"),
+        }
+    }
+    let had = old.get("metadata").and_then(Value::as_object);
+    let metadata = object::object_mut(new, "metadata");
+    for name in SERVER_OWNED {
+        put_or_remove(metadata, name, had.and_then(|had| had.get(name)));
+    }
+    put_or_remove(metadata, "resourceVersion", had.and_then(|had| had.get("resourceVersion")));
+    if part == Part::Status {
+        for name in ["labels", "finalizers", "ownerReferences"] {
+            if kind.group != "" || name != "labels" {
+                put_or_remove(metadata, name, had.and_then(|had| had.get(name)));
+            }
+        }
+    }
+}
+
+fn put_or_remove(members: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => members.insert(name.to_owned(), value.clone()),
+        None => members.remove(name),
+    };
+}
+
+fn remove(object: &mut Value, name: &str) {
+    if let Some(members) = object.as_object_mut() {
+        members.remove(name);
+    }
+}
+
+/// `metadata.generation` grows when anything but metadata and status changes.
+fn count_generation(kind: &Kind, new: &mut Value, old: &Value, part: Part) {
+    if !kind.generation || part == Part::Status {
+        return;
+    }
+    let differs = |a: &Value, b: &Value| {
+        a.as_object().into_iter().flatten().any(|(name, value)| {
+            let ignored = name == "metadata" || (name == "status" && kind.has_status());
+            !ignored && b.get(name) != Some(value)
+        })
+    };
+    if differs(new, old) || differs(old, new) {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+        new["metadata"]["generation"] = json!(generation + 1);
+    }
+}
+
+fn validate_change(kind: &Kind, new: &Value, old: &Value, part: Part) -> Result<()> {
+    let mut errors = Errors::new();
+    let (new_field, old_field) = (Field::root(new), Field::root(old));
+    meta::validate(&new_field, kind, &mut errors);
+    meta::validate_update(&new_field, &old_field, &mut errors);
+    if let Some(error) = deletion::check_no_new_finalizers(new, old) {
+        errors.push(error);
+    }
+    match part {
+        Part::Main => {
+            (kind.validate)(&new_field, &mut errors);
+            (kind.validate_update)(&new_field, &old_field, &mut errors);
+        }
+        Part::Status => (kind.validate_status)(&new_field, &old_field, &mut errors),
+        Part::Other(_) => (kind.validate)(&new_field, &mut errors),
+    }
+    kind.validate_custom(&new_field, Some(&old_field), &mut errors);
+    invalid_if_any(kind, new, errors)
+}
