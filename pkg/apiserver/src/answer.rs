@@ -98,7 +98,7 @@ pub fn object(resource: &Resource, call: &Call<'_>, code: StatusCode, object: Va
 pub fn shaped(resource: &Resource, call: &Call<'_>, code: StatusCode, object: Value) -> Result<Answer> {
     let value = match call.wanted.shape {
         Shape::Object => object,
-        Shape::Metadata => table::partial_object_metadata(&object),
+        Shape::Metadata => table::partial_object(&object),
         Shape::Table => {
             let metadata = serde_json::json!({ "resourceVersion": api::object::meta(&object, "resourceVersion") });
             table::table(&resource.kind, [&object].into_iter(), metadata, include_object(call)?, jiff::Timestamp::now())

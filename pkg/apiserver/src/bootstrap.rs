@@ -3,7 +3,7 @@
 //!
 //! Everything here may run again at any time, on any number of apiservers: what is there already is left alone.
 
-use crate::auth::bootstrap as roles;
+use crate::auth::bootstrap::{self as roles, Reconcile};
 use crate::context::Context;
 use crate::error::{ApiError, Result};
 use crate::registry::Resource;
@@ -13,6 +13,7 @@ use crate::storage::Change;
 use crate::verbs::create;
 use api::{Value, object};
 use http::StatusCode;
+use listwatch::{Batch, EventType, Scope, Since};
 use serde_json::json;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -28,11 +29,8 @@ pub async fn run(server: &Arc<Server>) -> Result<()> {
         server.catch_up().await?;
         default_account(server, name, &context).await?;
     }
-    for (plural, wanted) in roles::cluster_objects() {
-        ensure_role(server, plural, "", wanted, &context).await?;
-    }
-    for (namespace, plural, wanted) in roles::namespaced_objects() {
-        ensure_role(server, plural, namespace, wanted, &context).await?;
+    for wanted in roles::policy() {
+        ensure_role(server, wanted, &context).await?;
     }
     for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
         let class = json!({
@@ -48,20 +46,23 @@ pub async fn run(server: &Arc<Server>) -> Result<()> {
 /// Gives every namespace its default service account, as it appears.
 pub async fn keep_default_accounts(server: Arc<Server>, shutdown: CancellationToken) {
     let namespaces = server.registry.built_in("", "namespaces");
-    let mut seen = 0;
-    loop {
-        for namespace in namespaces.cache.all().iter().filter(|object| object.revision > seen) {
-            if serde_json::from_slice::<Value>(&namespace.json).is_ok_and(|n| object::meta(&n, "deletionTimestamp").is_none()) {
+    while let Ok(mut watcher) = namespaces.cache.watch(Scope::default(), Since::Any) {
+        loop {
+            let events = tokio::select! {
+                batch = watcher.next() => match batch {
+                    Ok(Batch::Events(events)) => events,
+                    Ok(Batch::InitialEventsEnd(_)) => continue,
+                    Err(_) => break,
+                },
+                () = shutdown.cancelled() => return,
+            };
+            for event in events.iter().filter(|event| event.kind == EventType::Added) {
+                let name = event.object.name();
                 let context = Context::internal(jiff::Timestamp::now());
-                if let Err(error) = default_account(&server, &namespace.name, &context).await {
-                    tracing::warn!(namespace = %namespace.name, error = error.message, "cannot make the default service account");
+                if let Err(error) = default_account(&server, name, &context).await {
+                    tracing::warn!(namespace = name, error = error.message, "cannot make the default service account");
                 }
             }
-        }
-        seen = namespaces.cache.revision();
-        tokio::select! {
-            () = namespaces.cache.changed(seen) => {}
-            () = shutdown.cancelled() => return,
         }
     }
 }
@@ -85,22 +86,31 @@ async fn ensure(server: &Server, group: &str, plural: &str, namespace: &str, wan
 }
 
 /// Creates a role or binding, or adds what an older version of it lacks.
-async fn ensure_role(server: &Server, plural: &str, namespace: &str, wanted: Value, context: &Context) -> Result<()> {
+async fn ensure_role(server: &Server, wanted: Value, context: &Context) -> Result<()> {
+    let plural = match wanted["kind"].as_str() {
+        Some("ClusterRole") => "clusterroles",
+        Some("ClusterRoleBinding") => "clusterrolebindings",
+        Some("Role") => "roles",
+        _ => "rolebindings",
+    };
     let resource = server.registry.built_in("rbac.authorization.k8s.io", plural);
-    let name = object::name(&wanted).to_owned();
-    let updated = server
-        .modify(&resource, namespace, &name, false, |current| {
-            Ok(match roles::reconcile(current, &wanted) {
-                Some(reconciled) => Change::Put(Box::new(reconciled), Vec::new()),
-                None => Change::Keep,
-            })
-        })
-        .await;
-    match updated {
-        Err(error) if error.code == StatusCode::NOT_FOUND => {
-            ensure(server, "rbac.authorization.k8s.io", plural, namespace, wanted, context).await
+    let (namespace, name) = (object::namespace(&wanted).to_owned(), object::name(&wanted).to_owned());
+    let current = server.cached(&resource, &namespace, &name)?.map(|current| current.object);
+    match roles::reconcile(current.as_ref(), &wanted) {
+        Reconcile::Nothing => Ok(()),
+        Reconcile::Create(object) => {
+            ensure(server, "rbac.authorization.k8s.io", plural, &namespace, object, context).await
         }
-        other => other.map(|_| ()),
+        Reconcile::Update(object) => {
+            let put = |_: &Value| Ok(Change::Put(Box::new(object.clone()), Vec::new()));
+            server.modify(&resource, &namespace, &name, false, put).await.map(|_| ())
+        }
+        Reconcile::Recreate(object) => {
+            let remove = |_: &Value| Ok(Change::Remove(Vec::new()));
+            server.modify(&resource, &namespace, &name, false, remove).await?;
+            server.catch_up().await?;
+            ensure(server, "rbac.authorization.k8s.io", plural, &namespace, object, context).await
+        }
     }
 }
 

@@ -32,14 +32,14 @@ async fn drop_old_events(server: &Server) {
     let events = server.registry.built_in("", "events");
     let now = Timestamp::now();
     let context = Context::internal(now);
-    for event in events.cache.all() {
-        let is_old = serde_json::from_slice::<Value>(&event.json)
+    for event in events.objects(None) {
+        let is_old = serde_json::from_slice::<Value>(event.as_json())
             .ok()
             .and_then(|event| last_seen(&event))
             .is_some_and(|at| now.duration_since(at).unsigned_abs() > server.config.event_ttl && at < now);
         if is_old {
             // Gone already, or changed just now: either way nothing to do.
-            let _ = delete::delete(server, &events, &event.namespace, &event.name, &DeleteOptions::default(), &context).await;
+            let _ = delete::delete(server, &events, event.namespace(), event.name(), &DeleteOptions::default(), &context).await;
         }
     }
 }

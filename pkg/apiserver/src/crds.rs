@@ -16,6 +16,7 @@ use crate::write::{self, Part};
 use api::crd::{self, status};
 use api::{Kind, Value, object};
 use jiff::Timestamp;
+use listwatch::{Scope, Since};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -30,27 +31,29 @@ pub async fn load(server: &Arc<Server>) -> Result<()> {
     serve_kinds(server, &definitions(server)?).await
 }
 
-/// Follows the definitions until shutdown.
+/// Follows the definitions, and the objects of those that are going, until shutdown.
 pub async fn keep(server: Arc<Server>, shutdown: CancellationToken) {
     let cache = server.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions").cache.clone();
-    loop {
-        let seen = cache.revision();
-        let retry = match pass(&server).await {
-            Ok(()) => None,
-            Err(error) => {
-                tracing::warn!(error = error.message, "cannot bring custom resources in step with their definitions");
-                Some(RETRY)
+    while let Ok(mut watcher) = cache.watch(Scope::default(), Since::Now) {
+        loop {
+            let is_settled = match pass(&server).await {
+                Ok(is_settled) => is_settled,
+                Err(error) => {
+                    tracing::warn!(error = error.message, "cannot bring custom resources in step with their definitions");
+                    false
+                }
+            };
+            tokio::select! {
+                news = watcher.next() => if news.is_err() { break },
+                () = tokio::time::sleep(RETRY), if !is_settled => {}
+                () = shutdown.cancelled() => return,
             }
-        };
-        tokio::select! {
-            () = cache.changed(seen) => {}
-            () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
-            () = shutdown.cancelled() => return,
         }
     }
 }
 
-async fn pass(server: &Arc<Server>) -> Result<()> {
+/// One look at all definitions. Returns whether nothing is left to do.
+async fn pass(server: &Arc<Server>) -> Result<bool> {
     let resource = server.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions");
     let all = definitions(server)?;
     for definition in &all {
@@ -62,15 +65,16 @@ async fn pass(server: &Arc<Server>) -> Result<()> {
     server.catch_up().await?;
     let all = definitions(server)?;
     serve_kinds(server, &all).await?;
+    let mut is_settled = true;
     for definition in all.iter().filter(|d| object::meta(d, "deletionTimestamp").is_some()) {
-        clean_up(server, &resource, definition).await?;
+        is_settled &= clean_up(server, &resource, definition).await?;
     }
-    Ok(())
+    Ok(is_settled)
 }
 
 fn definitions(server: &Server) -> Result<Vec<Value>> {
     let resource = server.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions");
-    resource.cache.all().iter().map(|object| parse(&object.json)).collect()
+    resource.objects(None).iter().map(|object| parse(object.as_json())).collect()
 }
 
 /// Writes the conditions and accepted names of a definition, where they are not right yet.
@@ -119,24 +123,24 @@ async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> 
     Ok(())
 }
 
-/// Deletes the objects of a definition that is going, then lets it go.
-async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value) -> Result<()> {
+/// Deletes the objects of a definition that is going, then lets it go. Returns whether it did.
+async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value) -> Result<bool> {
     let holds = definition["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == CLEANUP));
     if !holds {
-        return Ok(());
+        return Ok(true);
     }
     let context = Context::internal(Timestamp::now());
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
     let served = server.registry.resources().any_version(group, plural).cloned();
     if let Some(custom) = served {
-        for item in custom.cache.all() {
-            delete::delete(server, &custom, &item.namespace, &item.name, &DeleteOptions::default(), &context).await?;
+        for item in custom.objects(None) {
+            delete::delete(server, &custom, item.namespace(), item.name(), &DeleteOptions::default(), &context).await?;
         }
         server.catch_up().await?;
-        if custom.cache.len() > 0 {
+        if !custom.cache.is_empty() {
             // Finalizers of the objects hold them; their controllers will come back to it.
-            return Ok(());
+            return Ok(false);
         }
     }
     server
@@ -148,5 +152,5 @@ async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value)
             write::changed_object(server, resource, next, current, Part::Main, &context)
         })
         .await
-        .map(|_| ())
+        .map(|_| true)
 }

@@ -19,6 +19,8 @@ pub struct ApiError {
     pub details: Option<Value>,
     /// When to try again.
     pub retry_after_seconds: Option<u32>,
+    /// Where a list that can no longer be consistent may go on.
+    pub continue_token: Option<String>,
 }
 
 /// What most functions here return.
@@ -26,7 +28,7 @@ pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        ApiError { code, reason, message: message.into(), details: None, retry_after_seconds: None }
+        ApiError { code, reason, message: message.into(), details: None, retry_after_seconds: None, continue_token: None }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
@@ -207,6 +209,9 @@ impl ApiError {
         if let Some(details) = &self.details {
             status["details"] = details.clone();
         }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.as_str().into();
+        }
         status
     }
 }
@@ -230,6 +235,17 @@ impl From<store::Error> for ApiError {
                 tracing::error!(error = &error as &dyn std::error::Error, "the store is unavailable");
                 ApiError::unavailable("the storage is not available at the moment; please try again")
             }
+        }
+    }
+}
+
+/// What the caches cannot show.
+impl From<listwatch::Error> for ApiError {
+    fn from(error: listwatch::Error) -> Self {
+        match error {
+            listwatch::Error::TooOld { .. } => ApiError::expired(error.to_string()),
+            listwatch::Error::Future { asked, current } => store::Error::Future { asked, current }.into(),
+            listwatch::Error::Closed => ApiError::no_such_path(),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The resources being served: each kind with its cache. Built-in kinds are there from the start; custom ones come
 //! and go with their definitions.
 
+use crate::metrics::ResourceMetrics;
 use api::Kind;
-use listwatch::{Cache, Hub};
+use api::kind::Verbs;
+use listwatch::{Cache, Decode, Hub, Object, Page, ResourceConfig, Scope, SelectableField};
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use store::Store;
 
 /// A kind that is served, with the cache of its objects.
 pub struct Resource {
@@ -13,6 +16,8 @@ pub struct Resource {
     pub kind: Arc<Kind>,
     /// Where its objects are read.
     pub cache: Arc<Cache>,
+    /// What was asked of it.
+    pub metrics: Arc<ResourceMetrics>,
     /// How bytes of this version begin: others must be converted before they are sent.
     opening: Vec<u8>,
 }
@@ -21,7 +26,13 @@ impl Resource {
     /// A kind with its cache.
     pub fn new(kind: Arc<Kind>, cache: Arc<Cache>) -> Resource {
         let opening = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()).into_bytes();
-        Resource { kind, cache, opening }
+        Resource { kind, cache, metrics: Arc::default(), opening }
+    }
+
+    /// All objects, or those of one namespace, as the cache shows them now.
+    pub fn objects(&self, namespace: Option<&str>) -> Vec<Arc<Object>> {
+        let scope = namespace.map(Scope::namespace).unwrap_or_default();
+        self.cache.list(&scope, Page::default()).map(|listing| listing.objects).unwrap_or_default()
     }
 
     /// Whether cached bytes can be sent as they are.
@@ -61,17 +72,24 @@ impl Resources {
 
 /// The resources being served, replaced as a whole when a definition changes.
 pub struct Registry {
-    hub: Hub,
-    unseal: listwatch::Decode,
+    hub: Arc<Hub>,
+    unseal: Decode,
     now: RwLock<Arc<Resources>>,
 }
 
 impl Registry {
-    /// Serves the built-in kinds. `unseal` turns stored bytes into JSON.
-    pub async fn start(hub: Hub, unseal: listwatch::Decode) -> Result<Registry, listwatch::Error> {
+    /// Reads the built-in kinds from the store and serves them. `unseal` turns stored bytes into JSON.
+    pub async fn start(store: Arc<dyn Store>, unseal: Decode) -> Result<Registry, store::Error> {
+        let configs = api::kinds::all().iter().filter(|kind| kind.stored_as.is_none() && kind.verbs == Verbs::All);
+        let hub = Arc::new(Hub::start(store, configs.map(|kind| config(kind, &unseal)).collect()).await?);
         let registry = Registry { hub, unseal, now: RwLock::default() };
         registry.replace(Vec::new()).await?;
         Ok(registry)
+    }
+
+    /// What feeds the caches.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     /// The resources now.
@@ -90,24 +108,18 @@ impl Registry {
     }
 
     /// Serves the built-in kinds and these custom ones, and nothing else. Caches of kinds that stay are kept.
-    pub async fn replace(&self, custom: Vec<Arc<Kind>>) -> Result<(), listwatch::Error> {
+    pub async fn replace(&self, custom: Vec<Arc<Kind>>) -> Result<(), store::Error> {
         let kinds: Vec<Arc<Kind>> = api::kinds::all().iter().cloned().chain(custom).collect();
         let before = self.resources();
-        let mut caches: HashMap<String, Arc<Cache>> =
-            before.iter().map(|resource| (resource.kind.prefix(), resource.cache.clone())).collect();
         let mut next = Resources { kinds: kinds.clone(), ..Resources::default() };
-        let mut used = Vec::new();
+        let mut used = HashSet::new();
         for kind in kinds {
             let prefix = kind.prefix();
-            let cache = match caches.get(&prefix) {
-                Some(cache) => cache.clone(),
-                None => {
-                    let cache = self.hub.register(self.config(&kind)).await?;
-                    caches.insert(prefix.clone(), cache.clone());
-                    cache
-                }
+            let cache = match self.hub.cache(&prefix) {
+                Some(cache) => cache,
+                None => self.hub.register(config(&kind, &self.unseal)).await?,
             };
-            used.push(prefix);
+            used.insert(prefix);
             let resource = Arc::new(Resource::new(kind.clone(), cache));
             next.by_path
                 .entry(kind.group.clone())
@@ -117,18 +129,32 @@ impl Registry {
                 .insert(kind.plural.clone(), resource);
         }
         *self.now.write() = Arc::new(next);
-        for prefix in caches.keys().filter(|prefix| !used.contains(prefix)) {
-            self.hub.unregister(prefix);
+        for prefix in before.iter().map(|resource| resource.kind.prefix()).filter(|prefix| !used.contains(prefix)) {
+            self.hub.remove(&prefix);
         }
         Ok(())
     }
+}
 
-    fn config(&self, kind: &Kind) -> listwatch::ResourceConfig {
-        listwatch::ResourceConfig {
-            prefix: kind.prefix(),
-            namespaced: kind.namespaced(),
-            decode: self.unseal.clone(),
-            selectable_fields: kind.selectable_fields.clone(),
-        }
+fn config(kind: &Kind, unseal: &Decode) -> ResourceConfig {
+    ResourceConfig {
+        decode: unseal.clone(),
+        fields: kind.selectable_fields.iter().map(|path| selectable(path)).collect(),
+        ..ResourceConfig::new(kind.prefix(), kind.namespaced())
+    }
+}
+
+/// A field that selectors may name: where upstream's name for it is not its path, or its absence has a value.
+fn selectable(path: &str) -> SelectableField {
+    let field = SelectableField::from(path);
+    match path {
+        // Every kubelet lists and watches the pods of its own node.
+        "spec.nodeName" => field.indexed(),
+        "spec.unschedulable" | "spec.hostNetwork" => field.absent("false"),
+        "status.replicas" => field.absent("0"),
+        "status.successful" => field.at(&["status.succeeded"]).absent("0"),
+        "source" => field.at(&["source.component", "reportingComponent"]),
+        "reportingComponent" => field.at(&["reportingComponent", "source.component"]),
+        _ => field,
     }
 }

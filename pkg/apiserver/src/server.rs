@@ -168,7 +168,7 @@ impl Server {
     /// An object of a built-in kind as the cache shows it.
     pub fn lookup(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = self.registry.built_in(group, plural);
-        serde_json::from_slice(&resource.cache.get(namespace, name)?.json).ok()
+        serde_json::from_slice(resource.cache.get(namespace, name)?.as_json()).ok()
     }
 
     /// The kind of a built-in resource.

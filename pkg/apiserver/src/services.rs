@@ -233,8 +233,8 @@ fn free_port(server: &Server, taken: &HashSet<u16>) -> Option<u16> {
 fn used<T>(server: &Server, add: impl Fn(Claims, &mut HashSet<T>)) -> HashSet<T> {
     let services = server.registry.built_in("", "services");
     let mut used = HashSet::new();
-    for object in services.cache.all() {
-        if let Ok(service) = serde_json::from_slice(&object.json) {
+    for object in services.objects(None) {
+        if let Ok(service) = serde_json::from_slice(object.as_json()) {
             add(Claims::of(&service), &mut used);
         }
     }

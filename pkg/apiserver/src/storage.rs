@@ -53,7 +53,7 @@ impl Server {
     /// Waits until the caches show everything that was acknowledged, by any apiserver, before now.
     pub async fn catch_up(&self) -> Result<()> {
         let revision = self.store.revision().await?;
-        self.hub.wait(revision).await;
+        self.registry.hub().wait(revision).await;
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl Server {
     /// The object as the cache shows it.
     pub fn cached(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Current>> {
         let Some(cached) = resource.cache.get(namespace, name) else { return Ok(None) };
-        Ok(Some(Current { object: in_version(&resource.kind, parse(&cached.json)?), revision: cached.revision }))
+        Ok(Some(Current { object: in_version(&resource.kind, parse(cached.as_json())?), revision: cached.revision() }))
     }
 
     /// Writes a new object. `Err(None)`: there is one of that name already.

@@ -62,10 +62,9 @@ fn find_class(request: &Request<'_>, name: &str) -> Option<Class> {
 fn default_class(request: &Request<'_>) -> Class {
     let classes = request.server.registry.built_in("scheduling.k8s.io", "priorityclasses");
     classes
-        .cache
-        .all()
+        .objects(None)
         .iter()
-        .filter_map(|object| serde_json::from_slice::<Value>(&object.json).ok())
+        .filter_map(|object| serde_json::from_slice::<Value>(object.as_json()).ok())
         .filter(|object| object["globalDefault"] == json!(true))
         .map(|object| class(&object))
         .min_by_key(|(_, value, _)| *value)

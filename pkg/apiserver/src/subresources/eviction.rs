@@ -50,10 +50,9 @@ fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<Str
     let empty = json!({});
     let labels = pod["metadata"].get("labels").unwrap_or(&empty);
     budgets
-        .cache
-        .in_namespace(namespace)
+        .objects(Some(namespace))
         .iter()
-        .filter_map(|object| serde_json::from_slice::<Value>(&object.json).ok())
+        .filter_map(|object| serde_json::from_slice::<Value>(object.as_json()).ok())
         .filter(|budget| {
             budget["spec"]
                 .get("selector")

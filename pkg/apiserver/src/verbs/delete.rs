@@ -47,7 +47,7 @@ pub async fn handle_collection(server: &Server, resource: &Resource, call: &Call
     let found = list::select(server, resource, call).await?;
     let mut deleted = Vec::new();
     for object in &found.objects {
-        match delete(server, resource, &object.namespace, &object.name, &options, &context).await {
+        match delete(server, resource, object.namespace(), object.name(), &options, &context).await {
             Ok(outcome) => deleted.push(outcome.into_object()),
             // Somebody else was faster.
             Err(error) if error.code == StatusCode::NOT_FOUND => {}

@@ -19,10 +19,10 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     wait_for(server, call.query.get("resourceVersion")).await?;
     let (namespace, name) = (namespace_of(&resource.kind, &call.target.namespace), &*call.target.name);
     let object = resource.cache.get(namespace, name).ok_or_else(|| ApiError::not_found(&resource.kind, name))?;
-    if call.wanted.shape == Shape::Object && call.wanted.format == Format::Json && resource.is_ready_made(&object.json) {
-        return Ok(answer::json_bytes(StatusCode::OK, object.json.clone()));
+    if call.wanted.shape == Shape::Object && call.wanted.format == Format::Json && resource.is_ready_made(object.as_json()) {
+        return Ok(answer::json_bytes(StatusCode::OK, object.json()));
     }
-    let object = in_version(&resource.kind, parse(&object.json)?);
+    let object = in_version(&resource.kind, parse(object.as_json())?);
     answer::shaped(resource, call, StatusCode::OK, object)
 }
 
@@ -34,8 +34,8 @@ pub async fn wait_for(server: &Server, resource_version: Option<&str>) -> Result
         Some("0") => Ok(()),
         Some(text) => {
             let revision = parse_version(text)?;
-            if tokio::time::timeout(LONGEST_WAIT, server.hub.wait(revision)).await.is_err() {
-                let current = server.hub.revision();
+            if tokio::time::timeout(LONGEST_WAIT, server.registry.hub().wait(revision)).await.is_err() {
+                let current = server.registry.hub().revision();
                 return Err(store::Error::Future { asked: revision, current }.into());
             }
             Ok(())

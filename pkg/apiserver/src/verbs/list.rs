@@ -1,7 +1,7 @@
 //! GET of a collection: the cached bytes of every object, joined; in pages where the client wants them.
 //!
-//! The first page comes from the cache. The pages after it must show the same moment, so they are read from the
-//! store's history at the first page's revision.
+//! All pages show the moment of the first one: the cache keeps a window of the past, and a page that comes after
+//! that is told so.
 
 use crate::answer::{self, Answer};
 use crate::body::Joiner;
@@ -16,24 +16,11 @@ use api::selector::{FieldSelector, LabelSelector};
 use api::{Kind, Value, table};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
 use http::StatusCode;
-use listwatch::{Object, Selector};
+use listwatch::{Listing, Object, Page, Scope};
 use serde_json::json;
 use std::sync::Arc;
-use store::{Range, Revision};
-
-/// A page of objects.
-pub struct Found {
-    /// In the order of their keys.
-    pub objects: Vec<Arc<Object>>,
-    /// The moment that the page shows.
-    pub revision: Revision,
-    /// The key that the next page begins after, where there is one.
-    pub next: Option<String>,
-    /// How many objects follow, where that is known.
-    pub remaining: Option<u64>,
-}
+use store::Revision;
 
 /// Answers with the objects.
 pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
@@ -41,7 +28,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let kind = &*resource.kind;
     let mut metadata = json!({ "resourceVersion": found.revision.to_string() });
     if let Some(next) = &found.next {
-        metadata["continue"] = token(kind, found.revision, next).into();
+        metadata["continue"] = token(Some(found.revision), next).into();
         if let Some(remaining) = found.remaining {
             metadata["remainingItemCount"] = remaining.into();
         }
@@ -52,11 +39,11 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let values: Vec<Value> = found
         .objects
         .iter()
-        .map(|object| Ok(in_version(kind, parse(&object.json)?)))
+        .map(|object| Ok(in_version(kind, parse(object.as_json())?)))
         .collect::<Result<_>>()?;
     let list = match call.wanted.shape {
         Shape::Table => table::table(kind, values.iter(), metadata, answer::include_object(call)?, jiff::Timestamp::now()),
-        Shape::Metadata => table::partial_object_metadata_list(values.iter(), metadata),
+        Shape::Metadata => table::partial_list(values.iter(), metadata),
         Shape::Object => {
             json!({"kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": values})
         }
@@ -78,10 +65,10 @@ fn joined(resource: &Resource, metadata: &Value, objects: &[Arc<Object>]) -> Res
         if index > 0 {
             body.push(b",");
         }
-        if resource.is_ready_made(&object.json) {
-            body.push(&object.json);
+        if resource.is_ready_made(object.as_json()) {
+            body.push(object.as_json());
         } else {
-            body.push(in_version(kind, parse(&object.json)?).to_string().as_bytes());
+            body.push(in_version(kind, parse(object.as_json())?).to_string().as_bytes());
         }
     }
     body.push(b"]}");
@@ -89,29 +76,32 @@ fn joined(resource: &Resource, metadata: &Value, objects: &[Arc<Object>]) -> Res
 }
 
 /// The objects that a collection request is about.
-pub async fn select(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Found> {
+pub async fn select(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Listing> {
     let kind = &*resource.kind;
-    let selector = selector(kind, call)?;
-    let namespace = Some(&*call.target.namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
+    let scope = scope(kind, call)?;
     let limit = call.query.int("limit")?.filter(|limit| *limit > 0).map_or(0, |limit| limit as usize);
     let version = call.query.get("resourceVersion");
     let exact = matches_exactly(call)?;
-    if let Some(token) = call.query.get("continue") {
-        if version.is_some_and(|version| version != "0") {
+    let (revision, after) = match call.query.get("continue") {
+        Some(_) if version.is_some_and(|version| version != "0") => {
             return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
         }
-        let (revision, after) = read_token(kind, token)?;
-        return from_history(server, resource, namespace, &selector, Some(after), limit, revision).await;
+        Some(token) => read_token(token)?,
+        None if exact => (Some(parse_version(version.unwrap_or_default())?), String::new()),
+        None => (None, String::new()),
+    };
+    match revision {
+        // Another apiserver may have given out a token for a moment that this one has not seen yet.
+        Some(revision) => wait_for(server, Some(&revision.to_string())).await?,
+        None => wait_for(server, version).await?,
     }
-    if exact {
-        let revision = parse_version(version.unwrap_or_default())?;
-        return from_history(server, resource, namespace, &selector, None, limit, revision).await;
-    }
-    wait_for(server, version).await?;
-    let listing = resource.cache.list(namespace, &selector, None, limit);
-    let next = (listing.remaining > 0).then(|| listing.objects.last().map(|object| object.key.to_string())).flatten();
-    let remaining = selector.is_everything().then_some(listing.remaining);
-    Ok(Found { objects: listing.objects, revision: listing.revision, next, remaining })
+    resource.cache.list(&scope, Page { after: &after, limit, revision }).map_err(|error| match error {
+        listwatch::Error::TooOld { asked, oldest } if after.is_empty() => {
+            ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
+        }
+        listwatch::Error::TooOld { .. } => continue_expired(&after),
+        other => other.into(),
+    })
 }
 
 /// `resourceVersionMatch`, and which combinations make sense.
@@ -135,10 +125,10 @@ fn matches_exactly(call: &Call<'_>) -> Result<bool> {
     }
 }
 
-/// The label and field selectors of a request.
-pub fn selector(kind: &Kind, call: &Call<'_>) -> Result<Selector> {
+/// The namespace and the selectors of a request.
+pub fn scope(kind: &Kind, call: &Call<'_>) -> Result<Scope> {
     let labels = match call.query.get("labelSelector") {
-        Some(text) => LabelSelector::parse(text).map_err(|error| ApiError::bad_request(format!("unable to parse requirement: {error}")))?,
+        Some(text) => LabelSelector::parse(text).map_err(|error| ApiError::bad_request(error.to_string()))?,
         None => LabelSelector::everything(),
     };
     let mut text = call.query.get("fieldSelector").unwrap_or_default().to_owned();
@@ -160,73 +150,35 @@ pub fn selector(kind: &Kind, call: &Call<'_>) -> Result<Selector> {
             )));
         }
     }
-    Ok(Selector { labels, fields })
+    let namespace = Some(&*call.target.namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
+    Ok(Scope { namespace: namespace.map(Into::into), labels, fields })
 }
 
-/// Objects as they were at a revision.
-async fn from_history(
-    server: &Server,
-    resource: &Resource,
-    namespace: Option<&str>,
-    selector: &Selector,
-    mut after: Option<String>,
-    limit: usize,
-    revision: Revision,
-) -> Result<Found> {
-    let kind = &*resource.kind;
-    let prefix = match namespace {
-        Some(namespace) => format!("{}{namespace}/", kind.prefix()),
-        None => kind.prefix(),
-    };
-    let mut objects = Vec::new();
-    loop {
-        let wanted = if limit == 0 { 0 } else { limit - objects.len() };
-        let range = Range { prefix: prefix.clone(), after: after.clone(), limit: wanted, revision: Some(revision) };
-        let page = server.store.range(range).await.map_err(|error| too_old(kind, error))?;
-        after = page.entries.last().map(|entry| entry.key.clone()).or(after);
-        for entry in &page.entries {
-            let object = resource.cache.decode(entry).map_err(|error| {
-                tracing::error!(%error, key = entry.key, "cannot read a stored object");
-                ApiError::internal("a stored object cannot be read; see the server's log")
-            })?;
-            if selector.matches(&object) {
-                objects.push(Arc::new(object));
-            }
-        }
-        let is_full = limit > 0 && objects.len() >= limit;
-        if is_full || page.remaining == 0 {
-            let next = if page.remaining > 0 { after } else { None };
-            let remaining = selector.is_everything().then_some(page.remaining);
-            return Ok(Found { objects, revision, next, remaining });
-        }
-    }
+/// The page's moment has left the window. The client can begin again, or go on with the token given here, which shows
+/// what follows as it is now.
+fn continue_expired(after: &str) -> ApiError {
+    let mut error = ApiError::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of \
+         the results. Continuing with the provided token results in an inconsistent list - objects that were \
+         created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    error.continue_token = Some(token(None, after));
+    error
 }
 
-fn too_old(kind: &Kind, error: store::Error) -> ApiError {
-    match error {
-        store::Error::Compacted { .. } => ApiError::expired(format!(
-            "The provided continue parameter is too old to display a consistent list result. You can start a new list of {} without the continue parameter.",
-            kind.plural
-        )),
-        other => other.into(),
-    }
-}
-
-/// Where the next page begins, in upstream's form.
-fn token(kind: &Kind, revision: Revision, after: &str) -> String {
-    let start = after.strip_prefix(&kind.prefix()).unwrap_or(after);
-    let json = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{start}\u{0}")});
+/// Where the next page begins, in upstream's form: the moment (none: whatever is current) and the last path before it.
+fn token(revision: Option<Revision>, after: &str) -> String {
+    let revision = revision.map_or(-1, |revision| revision as i64);
+    let json = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{after}\u{0}")});
     URL_SAFE_NO_PAD.encode(json.to_string())
 }
 
-fn read_token(kind: &Kind, token: &str) -> Result<(Revision, String)> {
+fn read_token(token: &str) -> Result<(Option<Revision>, String)> {
     let invalid = || ApiError::bad_request("continue key is not valid");
-    let bytes: Bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| invalid())?.into();
+    let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| invalid())?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    let revision = value["rv"].as_u64().filter(|revision| *revision > 0).ok_or_else(invalid)?;
-    let start = value["start"].as_str().ok_or_else(invalid)?.trim_end_matches('\u{0}');
-    if start.split('/').any(|part| part == "..") {
-        return Err(invalid());
-    }
-    Ok((revision, format!("{}{start}", kind.prefix())))
+    let revision = value["rv"].as_i64().filter(|revision| *revision > 0 || *revision == -1).ok_or_else(invalid)?;
+    let after = value["start"].as_str().ok_or_else(invalid)?.trim_end_matches('\u{0}');
+    Ok((u64::try_from(revision).ok(), after.to_owned()))
 }

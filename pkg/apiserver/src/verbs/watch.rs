@@ -11,18 +11,21 @@ use crate::negotiate::Shape;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{in_version, parse};
-use crate::verbs::get::parse_version;
+use crate::verbs::get::{parse_version, wait_for};
 use crate::verbs::list;
-use api::{Value, table};
+use api::{Kind, Value, table};
 use bytes::{Bytes, BytesMut};
 use futures::stream;
 use http::StatusCode;
-use listwatch::{Batch, Event, Since, WatchError, WatchOptions, Watcher};
+use listwatch::{Batch, Chunk, Event, Since, Watcher};
 use serde_json::json;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::time::Instant;
+use store::Revision;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 /// How long a watch lasts where the client does not say: between this and twice this, so that not all end at once.
 const SHORTEST_DEFAULT: Duration = Duration::from_secs(1800);
@@ -31,16 +34,9 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Begins a watch.
 pub async fn handle(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_>) -> Result<Answer> {
-    let selector = list::selector(&resource.kind, call)?;
-    let namespace = &*call.target.namespace;
-    let namespace = (resource.kind.namespaced() && !namespace.is_empty()).then(|| namespace.to_owned());
+    let scope = list::scope(&resource.kind, call)?;
     let since = since(server, call).await?;
-    let is_streaming_list = matches!(since, Since::InitialEvents(_));
-    let options = WatchOptions { namespace, selector, since };
-    let watcher = resource.cache.watch(options).map_err(|error| match error {
-        WatchError::TooOld { asked, oldest } => too_old(asked, oldest),
-        WatchError::Future { asked, current } => store::Error::Future { asked, current }.into(),
-    })?;
+    let watcher = resource.cache.watch(scope, since)?;
     let encoding = match call.wanted.shape {
         Shape::Object => Encoding::Object,
         Shape::Metadata => Encoding::Metadata,
@@ -55,9 +51,9 @@ pub async fn handle(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<
         resource: resource.clone(),
         watcher,
         encoding,
-        wants_bookmarks: bookmarks || is_streaming_list,
-        marks_end_of_initial_events: is_streaming_list,
-        next_bookmark: Instant::now() + BOOKMARK_INTERVAL,
+        wants_bookmarks: bookmarks,
+        alarm: Box::pin(tokio::time::sleep(lasts.min(BOOKMARK_INTERVAL))),
+        stopped: Box::pin(server.shutdown.clone().cancelled_owned()),
         ends: Instant::now() + lasts,
         is_over: false,
     };
@@ -82,9 +78,12 @@ async fn since(server: &Server, call: &Call<'_>) -> Result<Since> {
     Ok(match (wants_initial, version) {
         (Some(true), None | Some("0")) => {
             server.catch_up().await?;
-            Since::InitialEvents(0)
+            Since::InitialEvents
         }
-        (Some(true), Some(text)) => Since::InitialEvents(parse_version(text)?),
+        (Some(true), version) => {
+            wait_for(server, version).await?;
+            Since::InitialEvents
+        }
         (Some(false), None) => {
             server.catch_up().await?;
             Since::Now
@@ -94,12 +93,11 @@ async fn since(server: &Server, call: &Call<'_>) -> Result<Since> {
             Since::Any
         }
         (_, Some("0")) => Since::Any,
-        (_, Some(text)) => Since::Revision(parse_version(text)?),
+        (_, Some(text)) => {
+            wait_for(server, version).await?;
+            Since::Revision(parse_version(text)?)
+        }
     })
-}
-
-fn too_old(asked: u64, oldest: u64) -> ApiError {
-    ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
 }
 
 fn default_duration() -> Duration {
@@ -123,8 +121,9 @@ struct Session {
     watcher: Watcher,
     encoding: Encoding,
     wants_bookmarks: bool,
-    marks_end_of_initial_events: bool,
-    next_bookmark: Instant,
+    /// When to look at the time: for the next bookmark, or for the end.
+    alarm: Pin<Box<Sleep>>,
+    stopped: Pin<Box<WaitForCancellationFutureOwned>>,
     ends: Instant,
     is_over: bool,
 }
@@ -135,101 +134,104 @@ impl Session {
         if self.is_over {
             return None;
         }
-        let bytes = loop {
-            let shutdown = self.server.shutdown.clone();
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return None,
-                () = tokio::time::sleep_until(self.ends) => {
-                    // A last bookmark lets the client resume from here without reading anything twice.
+        if Instant::now() >= self.ends {
+            return self.last_bookmark();
+        }
+        let bytes = tokio::select! {
+            biased;
+            bytes = news(&mut self.watcher, &self.resource, &mut self.encoding) => match bytes {
+                Ok(Some(bytes)) => bytes,
+                // The watcher was too slow, or the cache was read anew: the client resumes from where it is.
+                Ok(None) => return None,
+                Err(error) => {
                     self.is_over = true;
-                    if !self.wants_bookmarks {
-                        return None;
-                    }
-                    break self.bookmark(false);
+                    line("ERROR", &error.status())
                 }
-                batch = self.watcher.next() => match batch {
-                    None => return None,
-                    Some(batch) => match self.encode(batch) {
-                        Ok(bytes) if bytes.is_empty() => continue,
-                        Ok(bytes) => break bytes,
-                        Err(error) => {
-                            self.is_over = true;
-                            break error_event(&error);
-                        }
-                    },
-                },
-                () = tokio::time::sleep_until(self.next_bookmark), if self.wants_bookmarks => {
-                    self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
-                    break self.bookmark(false);
+            },
+            () = &mut self.alarm => {
+                let now = Instant::now();
+                if now >= self.ends {
+                    return self.last_bookmark();
                 }
+                self.alarm.as_mut().reset(self.ends.min(now + BOOKMARK_INTERVAL));
+                self.bookmark().filter(|_| self.wants_bookmarks).unwrap_or_default()
             }
+            () = &mut self.stopped => return None,
         };
         Some((bytes, self))
     }
 
-    fn encode(&mut self, batch: Batch) -> Result<Bytes> {
-        let ready_made = matches!(self.encoding, Encoding::Object);
-        let bytes = match batch {
-            Batch::Events(events) if ready_made && self.resource.kind.convert.is_none() && self.resource.kind.custom.is_none() => {
-                events.bytes()
-            }
-            Batch::Events(events) => {
-                let mut out = BytesMut::new();
-                for event in events.iter() {
-                    out.extend_from_slice(&self.encode_event(event)?);
-                }
-                out.freeze()
-            }
-            Batch::InitialEventsEnd => {
-                let bytes = self.bookmark(self.marks_end_of_initial_events);
-                self.marks_end_of_initial_events = false;
-                bytes
-            }
-        };
-        Ok(bytes)
+    /// At the end, a bookmark lets the client resume from here without reading anything twice.
+    fn last_bookmark(mut self) -> Option<(Bytes, Session)> {
+        self.is_over = true;
+        let bytes = self.bookmark().filter(|_| self.wants_bookmarks)?;
+        Some((bytes, self))
     }
 
-    fn encode_event(&mut self, event: &Event) -> Result<Bytes> {
-        let kind = &self.resource.kind;
-        if matches!(self.encoding, Encoding::Object) && self.resource.is_ready_made(&event.object.json) {
-            return Ok(event.line());
+    /// How far the watch is; nothing while it is still telling the present state.
+    fn bookmark(&mut self) -> Option<Bytes> {
+        let revision = self.watcher.revision()?;
+        Some(bookmark(&self.resource.kind, &self.encoding, revision, false))
+    }
+}
+
+/// Waits for events and encodes them. Cancelled and called again, it loses nothing.
+async fn news(watcher: &mut Watcher, resource: &Resource, encoding: &mut Encoding) -> Result<Option<Bytes>> {
+    // What the cache holds is what built-in kinds of the stored version are sent as.
+    if matches!(encoding, Encoding::Object) && resource.kind.convert.is_none() && resource.kind.custom.is_none() {
+        return Ok(match watcher.next_bytes().await {
+            Ok(Chunk::Events(bytes)) => Some(bytes),
+            Ok(Chunk::InitialEventsEnd(revision)) => Some(bookmark(&resource.kind, encoding, revision, true)),
+            Err(_) => None,
+        });
+    }
+    match watcher.next().await {
+        Ok(Batch::InitialEventsEnd(revision)) => Ok(Some(bookmark(&resource.kind, encoding, revision, true))),
+        Ok(Batch::Events(events)) => {
+            let mut out = BytesMut::new();
+            for event in &events {
+                out.extend_from_slice(&encode_event(event, resource, encoding)?);
+            }
+            Ok(Some(out.freeze()))
         }
-        let object = in_version(kind, parse(&event.object.json)?);
-        let object = match &mut self.encoding {
-            Encoding::Object => object,
-            Encoding::Metadata => table::partial_object_metadata(&object),
-            Encoding::Table { include, has_columns } => {
-                let metadata = json!({ "resourceVersion": event.revision.to_string() });
-                let mut table = table::table(kind, [&object].into_iter(), metadata, *include, jiff::Timestamp::now());
-                if std::mem::replace(has_columns, true) {
-                    table["columnDefinitions"] = json!([]);
-                }
-                table
-            }
-        };
-        Ok(line(event.kind.as_str(), &object))
+        Err(_) => Ok(None),
     }
+}
 
-    fn bookmark(&self, ends_initial_events: bool) -> Bytes {
-        let kind = &self.resource.kind;
-        let revision = self.watcher.revision();
-        match &self.encoding {
-            Encoding::Table { .. } => {
-                let mut metadata = json!({ "resourceVersion": revision.to_string() });
-                if ends_initial_events {
-                    metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-                }
-                let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
-                let row = json!({"cells": [], "object": object});
-                let table = json!({
-                    "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": revision.to_string()},
-                    "columnDefinitions": [], "rows": [row],
-                });
-                line("BOOKMARK", &table)
+fn encode_event(event: &Event, resource: &Resource, encoding: &mut Encoding) -> Result<Bytes> {
+    let kind = &resource.kind;
+    if matches!(encoding, Encoding::Object) && resource.is_ready_made(event.object.as_json()) {
+        return Ok(event.line());
+    }
+    let object = in_version(kind, parse(event.object.as_json())?);
+    let object = match encoding {
+        Encoding::Object => object,
+        Encoding::Metadata => table::partial_object(&object),
+        Encoding::Table { include, has_columns } => {
+            let metadata = json!({ "resourceVersion": event.revision.to_string() });
+            let table = table::Table::new(kind);
+            let rows = vec![table.row(&object, *include, jiff::Timestamp::now())];
+            table.with_rows(metadata, rows, !std::mem::replace(has_columns, true))
+        }
+    };
+    Ok(line(event.kind.as_str(), &object))
+}
+
+fn bookmark(kind: &Kind, encoding: &Encoding, revision: Revision, ends_initial_events: bool) -> Bytes {
+    match encoding {
+        Encoding::Object => listwatch::bookmark(&kind.api_version(), &kind.kind, revision, ends_initial_events),
+        Encoding::Metadata => {
+            listwatch::bookmark("meta.k8s.io/v1", "PartialObjectMetadata", revision, ends_initial_events)
+        }
+        Encoding::Table { .. } => {
+            let mut metadata = json!({ "resourceVersion": revision.to_string() });
+            let table_metadata = metadata.clone();
+            if ends_initial_events {
+                metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
             }
-            Encoding::Metadata => listwatch::bookmark("PartialObjectMetadata", "meta.k8s.io/v1", revision, ends_initial_events),
-            Encoding::Object => listwatch::bookmark(&kind.kind, &kind.api_version(), revision, ends_initial_events),
+            let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
+            let row = json!({"cells": [], "object": object});
+            line("BOOKMARK", &table::Table::new(kind).with_rows(table_metadata, vec![row], false))
         }
     }
 }
@@ -242,8 +244,4 @@ impl Drop for Session {
 
 fn line(kind: &str, object: &Value) -> Bytes {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
-}
-
-fn error_event(error: &ApiError) -> Bytes {
-    line("ERROR", &error.status())
 }
