@@ -12,9 +12,30 @@
 //! - a commit that was answered is durable;
 //! - revisions only grow; all writes of one commit share one;
 //! - the feed gives every change after a revision exactly once and in order, or says [`Error::Compacted`].
+//!
+//! Rules for callers, checked by both engines:
+//! - keys begin with one of [`KEYSPACES`], since an etcd may have other tenants, and a backup takes only these;
+//! - a commit has at most [`MAX_WRITES`] writes, and no key twice;
+//! - deleting what is not there is no change: a commit of nothing else answers the present revision.
+
+pub mod backup;
+pub mod embedded;
+pub mod etcd;
+mod record;
+mod snapshot;
+mod window;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+
+pub use embedded::Embedded;
+pub use etcd::{Etcd, Tls};
+
+/// Where callers may put keys.
+pub const KEYSPACES: [&str; 2] = ["/minik8s/", "/registry/"];
+
+/// The most writes that one commit may have (etcd's default limit of operations in a transaction).
+pub const MAX_WRITES: usize = 128;
 
 /// A point in the store's history. 0 is before everything.
 pub type Revision = u64;
@@ -162,4 +183,29 @@ pub trait Store: Send + Sync + 'static {
     async fn request_progress(&self) -> Result<(), Error>;
     /// Forgets history before a revision: reads and feeds from before it answer [`Error::Compacted`].
     async fn compact(&self, revision: Revision) -> Result<(), Error>;
+}
+
+/// Whether the rules for callers hold.
+pub(crate) fn check_writes(writes: &[Write]) -> Result<(), Error> {
+    if writes.len() > MAX_WRITES {
+        return Err(unavailable("commit", format!("{} writes; at most {MAX_WRITES} fit", writes.len())));
+    }
+    for (i, write) in writes.iter().enumerate() {
+        if !KEYSPACES.iter().any(|keyspace| write.key.starts_with(keyspace)) {
+            return Err(unavailable("commit", format!("key {:?} is outside {KEYSPACES:?}", write.key)));
+        }
+        // A commit has a handful of writes: comparing all of them is cheaper than a set.
+        if writes[..i].iter().any(|earlier| earlier.key == write.key) {
+            return Err(unavailable("commit", format!("key {:?} is written twice", write.key)));
+        }
+    }
+    Ok(())
+}
+
+/// The error for "cannot serve now".
+pub(crate) fn unavailable(
+    doing: impl Into<String>,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    Error::Unavailable { doing: doing.into(), source: source.into() }
 }
