@@ -17,6 +17,7 @@ pub mod kind;
 pub mod kinds;
 pub mod object;
 pub mod schema;
+pub mod selector;
 
 pub use field::{Errors, Field, FieldError};
 pub use kind::{Column, Kind, Scope};

@@ -49,17 +49,22 @@ fn write_member(out: &mut Vec<u8>, name: &str, value: &Value) {
 
 /// Puts the resourceVersion into [`stored`] bytes. Bytes of another shape come back as they are.
 pub fn served(stored: &[u8], revision: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(stored.len() + 44);
+    write_served(&mut out, stored, revision);
+    out
+}
+
+/// [`served`] into a buffer that already holds something else, such as the beginning of a watch event.
+pub fn write_served(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     let Some(start) = stored.windows(METADATA.len()).position(|w| w == METADATA.as_bytes()) else {
-        return stored.to_vec();
+        out.extend_from_slice(stored);
+        return;
     };
     let at = start + METADATA.len();
     let comma = if stored.get(at) == Some(&b'}') { "" } else { "," };
-    let member = format!("\"resourceVersion\":\"{revision}\"{comma}");
-    let mut out = Vec::with_capacity(stored.len() + member.len());
     out.extend_from_slice(&stored[..at]);
-    out.extend_from_slice(member.as_bytes());
+    out.extend_from_slice(format!("\"resourceVersion\":\"{revision}\"{comma}").as_bytes());
     out.extend_from_slice(&stored[at..]);
-    out
 }
 
 /// `metadata.<name>` as a string.
