@@ -15,10 +15,15 @@
 pub mod field;
 pub mod kind;
 pub mod kinds;
+pub mod meta;
+pub mod names;
 pub mod object;
+pub mod printing;
+pub mod quantity;
 pub mod schema;
 
 pub use field::{Errors, Field, FieldError};
 pub use kind::{Column, Kind, Scope};
 pub use object::Value;
+pub use quantity::Quantity;
 pub use schema::Schema;
