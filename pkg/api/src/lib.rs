@@ -12,14 +12,20 @@
 //!
 //! This crate does no I/O, knows no clock and keeps no state beyond the tables it is made of.
 
+pub mod equality;
 pub mod field;
 pub mod kind;
 pub mod kinds;
+pub mod meta;
+pub mod names;
 pub mod object;
+pub mod printing;
+pub mod quantity;
 pub mod schema;
 pub mod selector;
 
 pub use field::{Errors, Field, FieldError};
 pub use kind::{Column, Kind, Scope};
 pub use object::Value;
+pub use quantity::Quantity;
 pub use schema::Schema;
