@@ -3,8 +3,17 @@
 use crate::kind::Kind;
 use std::sync::{Arc, LazyLock};
 
+// minik8s.io
+pub mod minik8s;
+
 /// The list of kinds. A new kind is a file beside this one and a line here.
-const BUILT_IN: &[fn() -> Kind] = &[];
+const BUILT_IN: &[fn() -> Kind] = &[
+    // minik8s.io
+    minik8s::dns::kind,
+    minik8s::function::kind,
+    minik8s::workflow::kind,
+    minik8s::workflow_run::kind,
+];
 
 /// All built-in kinds, made once.
 pub fn all() -> &'static [Arc<Kind>] {
