@@ -360,7 +360,7 @@ impl<'a> Field<'a> {
 
     /// Complains unless the value here equals the one at the same place of `old`.
     pub fn immutable(&self, old: &Field<'_>, errors: &mut Errors) {
-        if self.value() != old.value() {
+        if !crate::equality::same(self.value(), old.value()) {
             self.invalid("field is immutable", errors);
         }
     }

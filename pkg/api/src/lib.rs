@@ -12,6 +12,7 @@
 //!
 //! This crate does no I/O, knows no clock and keeps no state beyond the tables it is made of.
 
+pub mod equality;
 pub mod field;
 pub mod kind;
 pub mod kinds;

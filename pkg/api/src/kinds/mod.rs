@@ -1,14 +1,30 @@
 //! The built-in kinds: one file each, one line each in [`BUILT_IN`].
 
+pub mod core;
+pub mod pod_spec;
+mod rules;
+
+// Other groups.
+pub mod apps;
+pub mod batch;
+pub mod minik8s;
+
 use crate::kind::Kind;
 use std::sync::{Arc, LazyLock};
 
-// minik8s.io
-pub mod minik8s;
-
 /// The list of kinds. A new kind is a file beside this one and a line here.
 const BUILT_IN: &[fn() -> Kind] = &[
-    // minik8s.io
+    // core/v1
+    // apps/v1
+    apps::controller_revision::kind,
+    apps::daemon_set::kind,
+    apps::deployment::kind,
+    apps::replica_set::kind,
+    apps::stateful_set::kind,
+    // batch/v1
+    batch::cron_job::kind,
+    batch::job::kind,
+    // minik8s.io/v1
     minik8s::dns::kind,
     minik8s::function::kind,
     minik8s::workflow::kind,

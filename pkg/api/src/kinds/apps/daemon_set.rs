@@ -3,9 +3,9 @@
 use super::workload;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
-use crate::meta;
-use crate::object::{object_mut, set_default};
-use crate::{names, printing};
+use crate::kinds::rules;
+use crate::object::{object_mut, set_default, set_default_text};
+use crate::{equality, meta, names, printing};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn default(set: &mut Value) {
     set_default(spec, "revisionHistoryLimit", 10);
     object_mut(spec, "updateStrategy");
     let strategy = &mut spec["updateStrategy"];
-    set_default(strategy, "type", "RollingUpdate");
+    set_default_text(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
         object_mut(strategy, "rollingUpdate");
         set_default(&mut strategy["rollingUpdate"], "maxUnavailable", 1);
@@ -67,7 +67,7 @@ fn prepare(set: &mut Value, old: Option<&Value>) {
     };
     let count = match old {
         None => count(set).max(1),
-        Some(old) => count(old) + i64::from(set["spec"]["template"] != old["spec"]["template"]),
+        Some(old) => count(old) + i64::from(!equality::same(&set["spec"]["template"], &old["spec"]["template"])),
     };
     object_mut(set, "metadata");
     object_mut(&mut set["metadata"], "annotations").insert(TEMPLATE_GENERATION.into(), json!(count.to_string()));
@@ -95,12 +95,12 @@ fn validate_update_strategy(strategy: &Field<'_>, errors: &mut Errors) {
         "RollingUpdate" => {
             let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
             for field in [&unavailable, &surge] {
-                workload::validate_int_or_percent(field, errors);
+                rules::validate_int_or_percent(field, errors);
             }
             for field in [&unavailable, &surge] {
-                workload::validate_at_most_100_percent(field, errors);
+                rules::validate_at_most_100_percent(field, errors);
             }
-            match (workload::int_or_percent(&unavailable) != 0, workload::int_or_percent(&surge) != 0) {
+            match (rules::int_or_percent(&unavailable) != 0, rules::int_or_percent(&surge) != 0) {
                 (true, true) => surge.invalid("may not be set when maxUnavailable is non-zero", errors),
                 (false, false) => {
                     unavailable.complain(Reason::Required, "cannot be 0 when maxSurge is 0", errors);

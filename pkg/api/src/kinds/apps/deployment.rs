@@ -3,8 +3,9 @@
 use super::workload;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
-use crate::object::{object_mut, set_default};
-use crate::{names, printing};
+use crate::kinds::rules;
+use crate::object::{object_mut, set_default, set_default_text};
+use crate::{equality, names, printing};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
@@ -54,7 +55,7 @@ fn default(deployment: &mut Value) {
     set_default(spec, "progressDeadlineSeconds", 600);
     object_mut(spec, "strategy");
     let strategy = &mut spec["strategy"];
-    set_default(strategy, "type", "RollingUpdate");
+    set_default_text(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
         object_mut(strategy, "rollingUpdate");
         set_default(&mut strategy["rollingUpdate"], "maxUnavailable", "25%");
@@ -66,7 +67,7 @@ fn default(deployment: &mut Value) {
 fn prepare(deployment: &mut Value, old: Option<&Value>) {
     let Some(old) = old else { return };
     let generation = printing::int(old, "metadata.generation");
-    if deployment["metadata"]["annotations"] != old["metadata"]["annotations"] {
+    if !equality::same(&deployment["metadata"]["annotations"], &old["metadata"]["annotations"]) {
         deployment["metadata"]["generation"] = json!(generation + 1);
     }
 }
@@ -100,12 +101,12 @@ fn validate_strategy(strategy: &Field<'_>, errors: &mut Errors) {
         }
         "RollingUpdate" => {
             let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
-            workload::validate_int_or_percent(&unavailable, errors);
-            workload::validate_int_or_percent(&surge, errors);
-            if workload::int_or_percent(&unavailable) == 0 && workload::int_or_percent(&surge) == 0 {
+            rules::validate_int_or_percent(&unavailable, errors);
+            rules::validate_int_or_percent(&surge, errors);
+            if rules::int_or_percent(&unavailable) == 0 && rules::int_or_percent(&surge) == 0 {
                 unavailable.invalid("may not be 0 when `maxSurge` is 0", errors);
             }
-            workload::validate_at_most_100_percent(&unavailable, errors);
+            rules::validate_at_most_100_percent(&unavailable, errors);
         }
         _ => strategy.not_supported(&["Recreate", "RollingUpdate"], errors),
     }

@@ -3,9 +3,9 @@
 use super::workload;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
-use crate::kinds::pod_spec;
-use crate::object::{object_mut, set_default};
-use crate::{names, printing};
+use crate::kinds::{pod_spec, rules};
+use crate::object::{items_mut, object_mut, set_default, set_default_text};
+use crate::{equality, names, printing};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
 
@@ -50,13 +50,13 @@ pub fn kind() -> Kind {
 fn default(set: &mut Value) {
     workload::default_template(set);
     let spec = &mut set["spec"];
-    set_default(spec, "podManagementPolicy", "OrderedReady");
+    set_default_text(spec, "podManagementPolicy", "OrderedReady");
     set_default(spec, "replicas", 1);
     set_default(spec, "revisionHistoryLimit", 10);
     object_mut(spec, "persistentVolumeClaimRetentionPolicy");
     let retention = &mut spec["persistentVolumeClaimRetentionPolicy"];
-    set_default(retention, "whenDeleted", "Retain");
-    set_default(retention, "whenScaled", "Retain");
+    set_default_text(retention, "whenDeleted", "Retain");
+    set_default_text(retention, "whenScaled", "Retain");
     object_mut(spec, "updateStrategy");
     let strategy = &mut spec["updateStrategy"];
     if strategy["type"].as_str().unwrap_or_default().is_empty() {
@@ -68,11 +68,11 @@ fn default(set: &mut Value) {
     {
         set_default(rolling, "partition", 0);
     }
-    for claim in spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut).into_iter().flatten() {
+    for claim in items_mut(spec, "volumeClaimTemplates") {
         set_default(claim, "apiVersion", "v1");
         set_default(claim, "kind", "PersistentVolumeClaim");
         object_mut(claim, "spec");
-        set_default(&mut claim["spec"], "volumeMode", "Filesystem");
+        pod_spec::default_claim_spec(&mut claim["spec"]);
         object_mut(claim, "status");
         set_default(&mut claim["status"], "phase", "Pending");
     }
@@ -119,11 +119,11 @@ fn validate_update_strategy(strategy: &Field<'_>, errors: &mut Errors) {
             rolling.get("partition").non_negative(errors);
             let unavailable = rolling.get("maxUnavailable");
             if unavailable.exists() {
-                workload::validate_int_or_percent(&unavailable, errors);
-                if workload::int_or_percent(&unavailable) == 0 {
+                rules::validate_int_or_percent(&unavailable, errors);
+                if rules::int_or_percent(&unavailable) == 0 {
                     unavailable.invalid("cannot be 0", errors);
                 }
-                workload::validate_at_most_100_percent(&unavailable, errors);
+                rules::validate_at_most_100_percent(&unavailable, errors);
             }
         }
         _ => strategy.invalid("must be 'RollingUpdate' or 'OnDelete'", errors),
@@ -173,9 +173,9 @@ fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let fixed = |set: &Field<'_>| {
         let mut spec = set.get("spec").object().cloned().unwrap_or_default();
         spec.retain(|name, _| !MUTABLE.contains(&name.as_str()));
-        spec
+        Value::Object(spec)
     };
-    if fixed(new) != fixed(old) {
+    if !equality::same(&fixed(new), &fixed(old)) {
         new.get("spec").forbidden(
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
             errors,

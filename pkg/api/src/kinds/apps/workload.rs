@@ -1,11 +1,11 @@
 //! What the kinds that make pods from a template share: rules for selectors, templates, rollouts and counts, and
 //! the wide columns.
 
-use crate::field::{Errors, Field, FieldError, Reason};
+use crate::field::{Errors, Field, Reason};
 use crate::kind::{Column, wide};
 use crate::kinds::pod_spec;
 use crate::object::object_mut;
-use crate::{meta, names, printing};
+use crate::{meta, printing};
 use serde_json::Value;
 
 /// Defaults for `spec.template`.
@@ -80,30 +80,6 @@ pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
         && printing::items(selector, "matchExpressions").iter().all(holds)
 }
 
-/// A number that is not negative, or a percentage.
-pub(crate) fn validate_int_or_percent(field: &Field<'_>, errors: &mut Errors) {
-    match field.value() {
-        Value::String(_) => field.conforms(names::is_percent, errors),
-        _ => field.non_negative(errors),
-    }
-}
-
-/// The number of an int-or-percentage; text that is neither counts as 0.
-pub(crate) fn int_or_percent(field: &Field<'_>) -> i64 {
-    match field.value() {
-        Value::String(text) => text.strip_suffix('%').unwrap_or(text).parse().unwrap_or(0),
-        other => other.as_i64().unwrap_or(0),
-    }
-}
-
-/// A percentage is at most the whole.
-pub(crate) fn validate_at_most_100_percent(field: &Field<'_>, errors: &mut Errors) {
-    let is_percent = field.str().is_some_and(|text| names::is_percent(text).is_empty());
-    if is_percent && int_or_percent(field) > 100 {
-        field.invalid("must not be greater than 100%", errors);
-    }
-}
-
 /// Counts are not negative.
 pub(crate) fn validate_counts(status: &Field<'_>, names: &[&str], errors: &mut Errors) {
     for name in names {
@@ -132,12 +108,6 @@ pub(crate) fn validate_collision_count(new: &Field<'_>, old: &Field<'_>, errors:
     if before.int().is_some_and(|before| count.int().unwrap_or(i64::MIN) < before) {
         count.invalid_value(count.int().unwrap_or(0), "cannot be decremented", errors);
     }
-}
-
-/// A complaint that shows no value, since the fault is not in one value alone.
-pub(crate) fn invalid_without_value(field: &Field<'_>, detail: impl Into<String>, errors: &mut Errors) {
-    let (path, detail) = (field.path(), detail.into());
-    errors.push(FieldError { reason: Reason::Invalid, path, value: None, detail });
 }
 
 /// CONTAINERS and IMAGES of `spec.template`.
