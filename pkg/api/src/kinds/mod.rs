@@ -2,6 +2,14 @@
 
 pub mod core;
 pub mod pod_spec;
+mod rules;
+pub mod service;
+
+// Other groups.
+pub mod apps;
+pub mod autoscaling;
+pub mod batch;
+pub mod minik8s;
 
 use crate::kind::Kind;
 use std::sync::{Arc, LazyLock};
@@ -9,6 +17,25 @@ use std::sync::{Arc, LazyLock};
 /// The list of kinds. A new kind is a file beside this one and a line here.
 const BUILT_IN: &[fn() -> Kind] = &[
     // core/v1
+    // core/v1, by the side of the others
+    service::kind,
+    // apps/v1
+    apps::controller_revision::kind,
+    apps::daemon_set::kind,
+    apps::deployment::kind,
+    apps::replica_set::kind,
+    apps::stateful_set::kind,
+    // autoscaling/v1 and v2
+    autoscaling::horizontal_pod_autoscaler::kind,
+    autoscaling::horizontal_pod_autoscaler_v1::kind,
+    // batch/v1
+    batch::cron_job::kind,
+    batch::job::kind,
+    // minik8s.io/v1
+    minik8s::dns::kind,
+    minik8s::function::kind,
+    minik8s::workflow::kind,
+    minik8s::workflow_run::kind,
 ];
 
 /// All built-in kinds, made once.

@@ -1,0 +1,48 @@
+//! minik8s.io/v1: what Kubernetes does not have.
+//!
+//! ```text
+//! DNS ──> host/path -> Service        Workflow ──> nodes -> Function
+//! Function ──> code behind HTTP       WorkflowRun ──> one walk through a Workflow
+//! ```
+//!
+//! These types are ours, so they are Rust structs here: the schema is derived from them and the doc comments are
+//! its descriptions.
+
+pub mod dns;
+pub mod function;
+mod type_meta;
+pub mod workflow;
+pub mod workflow_run;
+
+pub use dns::{DNS, DNSSpec, DNSStatus, DNSSubpath, DNSSubpathStatus};
+pub use function::{Function, FunctionSpec, FunctionStatus};
+pub use type_meta::{ApiVersion, KindName};
+pub use workflow::{Workflow, WorkflowChoice, WorkflowCondition, WorkflowNode, WorkflowSpec};
+pub use workflow_run::{WorkflowRun, WorkflowRunSpec, WorkflowRunStatus, WorkflowStep};
+
+/// Makes a type a resource of our group.
+macro_rules! resource {
+    ($type:ident, $plural:literal) => {
+        impl k8s_openapi::Resource for $type {
+            const API_VERSION: &'static str = "minik8s.io/v1";
+            const GROUP: &'static str = "minik8s.io";
+            const KIND: &'static str = stringify!($type);
+            const VERSION: &'static str = "v1";
+            const URL_PATH_SEGMENT: &'static str = $plural;
+            type Scope = k8s_openapi::NamespaceResourceScope;
+        }
+
+        impl k8s_openapi::Metadata for $type {
+            type Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+            fn metadata(&self) -> &Self::Ty {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut Self::Ty {
+                &mut self.metadata
+            }
+        }
+    };
+}
+use resource;
