@@ -12,11 +12,15 @@
 //!
 //! This crate does no I/O, knows no clock and keeps no state beyond the tables it is made of.
 
+pub mod crd;
+pub mod decode;
 pub mod field;
+pub mod jsonpath;
 pub mod kind;
 pub mod kinds;
 pub mod object;
 pub mod schema;
+pub mod table;
 
 pub use field::{Errors, Field, FieldError};
 pub use kind::{Column, Kind, Scope};
