@@ -83,7 +83,7 @@ impl FieldError {
         if let Some(value) = &self.value
             && !matches!(
                 self.reason,
-                Reason::Required | Reason::Forbidden | Reason::TooLong | Reason::TooMany | Reason::Internal
+                Reason::Required | Reason::Forbidden | Reason::TooLong | Reason::Internal
             )
         {
             text.push_str(": ");
@@ -293,6 +293,19 @@ impl<'a> Field<'a> {
         self.complain(Reason::Invalid, detail, errors);
     }
 
+    /// [`Field::invalid`] about a value other than the one here: a key, or what an absent field stands for.
+    pub fn invalid_value(&self, value: impl Into<Value>, detail: impl Into<String>, errors: &mut Errors) {
+        let (path, value, detail) = (self.path(), Some(value.into()), detail.into());
+        errors.push(FieldError { reason: Reason::Invalid, path, value, detail });
+    }
+
+    /// Complains once for each fault that the check finds in the text here; absent reads as empty.
+    pub fn conforms(&self, check: crate::names::Check, errors: &mut Errors) {
+        for fault in check(self.text()) {
+            self.invalid_value(self.text(), fault, errors);
+        }
+    }
+
     /// Complains that nothing (or no change) is allowed here.
     pub fn forbidden(&self, detail: impl Into<String>, errors: &mut Errors) {
         self.complain(Reason::Forbidden, detail, errors);
@@ -306,6 +319,14 @@ impl<'a> Field<'a> {
     /// Complains about a string longer than `most` bytes.
     pub fn too_long(&self, most: usize, errors: &mut Errors) {
         self.complain(Reason::TooLong, format!("may not be more than {most} bytes"), errors);
+    }
+
+    /// Complains about a list of more than `most` items.
+    pub fn too_many(&self, most: usize, errors: &mut Errors) {
+        let items = if most == 1 { "item" } else { "items" };
+        let (path, detail) = (self.path(), format!("must have at most {most} {items}"));
+        let value = Some(self.len().into());
+        errors.push(FieldError { reason: Reason::TooMany, path, value, detail });
     }
 
     /// Complains if there is a value here and it is not one of `allowed`.
@@ -339,7 +360,7 @@ impl<'a> Field<'a> {
 
     /// Complains unless the value here equals the one at the same place of `old`.
     pub fn immutable(&self, old: &Field<'_>, errors: &mut Errors) {
-        if self.value() != old.value() {
+        if !crate::equality::same(self.value(), old.value()) {
             self.invalid("field is immutable", errors);
         }
     }

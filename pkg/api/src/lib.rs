@@ -14,15 +14,21 @@
 
 pub mod crd;
 pub mod decode;
+pub mod equality;
 pub mod field;
 pub mod jsonpath;
 pub mod kind;
 pub mod kinds;
+pub mod meta;
+pub mod names;
 pub mod object;
+pub mod printing;
+pub mod quantity;
 pub mod schema;
 pub mod table;
 
 pub use field::{Errors, Field, FieldError};
 pub use kind::{Column, Kind, Scope};
 pub use object::Value;
+pub use quantity::Quantity;
 pub use schema::Schema;

@@ -188,7 +188,8 @@ fn check_alternatives(rules: &Rules, value: &Value, place: &Place<'_>, outcome: 
         match tried.iter().filter(|inner| inner.complaints.is_empty()).count() {
             1 => {}
             0 => {
-                outcome.alternatives(place, "must validate one and only one schema (oneOf). Found none valid");
+                outcome
+                    .alternatives(place, "must validate one and only one schema (oneOf). Found none valid");
                 closest(tried).into_iter().for_each(|inner| outcome.merge(inner));
             }
             valid => outcome.alternatives(
@@ -221,7 +222,12 @@ fn check_string(rules: &Rules, text: &str, place: &Place<'_>, outcome: &mut Outc
     let length = || text.chars().count() as u64;
     if let Some(most) = rules.max_length.filter(|&most| text.len() as u64 > most && length() > most) {
         let bytes = if most == 1 { "byte" } else { "bytes" };
-        outcome.push(Reason::TooLong, place.path(), "".into(), format!("may not be more than {most} {bytes}"));
+        outcome.push(
+            Reason::TooLong,
+            place.path(),
+            "".into(),
+            format!("may not be more than {most} {bytes}"),
+        );
     } else if let Some(least) = rules.min_length.filter(|&least| length() < least) {
         outcome.invalid(place, text.into(), &format!("should be at least {least} chars long"));
     } else if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
@@ -468,7 +474,9 @@ mod tests {
         check(
             json!({"x-kubernetes-int-or-string": true}),
             json!(true),
-            &[r#"spec.a: Invalid value: "boolean": spec.a in body must be of type integer,string: "boolean""#],
+            &[
+                r#"spec.a: Invalid value: "boolean": spec.a in body must be of type integer,string: "boolean""#,
+            ],
         );
     }
 
@@ -561,7 +569,9 @@ mod tests {
         check(
             schema,
             json!({"b": 1, "c": 1}),
-            &[r#"<nil>: Invalid value: "": "spec.a" must validate one and only one schema (oneOf). Found 2 valid alternatives"#],
+            &[
+                r#"<nil>: Invalid value: "": "spec.a" must validate one and only one schema (oneOf). Found 2 valid alternatives"#,
+            ],
         );
         check(
             json!({"type": "integer", "anyOf": [{"minimum": 5}, {"maximum": 1}]}),
@@ -588,7 +598,8 @@ mod tests {
 
     #[test]
     fn what_is_unchanged_is_let_be() {
-        let schema = json!({"type": "object", "properties": {"b": {"type": "integer"}, "c": {"type": "integer"}}});
+        let schema =
+            json!({"type": "object", "properties": {"b": {"type": "integer"}, "c": {"type": "integer"}}});
         check_update(
             schema,
             json!({"b": "old", "c": "new"}),

@@ -72,12 +72,6 @@ static RGB_COLOR: LazyLock<Pattern> = LazyLock::new(|| {
     let byte = r"\s*(0|[1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])\s*";
     Pattern::new(&format!(r"^rgb\({byte},{byte},{byte}\)$"))
 });
-static HOSTNAME: LazyLock<Pattern> = LazyLock::new(|| {
-    let (letter, edge) = (r"a-zA-Z0-9\p{S}\p{L}", r"a-zA-Z\p{L}");
-    Pattern::new(&format!(
-        r"^([{letter}]((-?[{letter}]{{0,62}})?)|([{letter}](([{letter}\-]{{0,61}}[{letter}])?)(\.)){{1,}}([{edge}]){{2,63}})$"
-    ))
-});
 static CREDIT_CARD: LazyLock<Pattern> = LazyLock::new(|| {
     Pattern::new(concat!(
         r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}",
@@ -132,15 +126,38 @@ fn is_email(s: &str) -> bool {
     let plain = |part: &str| {
         part.split('.').all(|atom| {
             !atom.is_empty()
-                && atom.chars().all(|c| !c.is_ascii() || c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c))
+                && atom
+                    .chars()
+                    .all(|c| !c.is_ascii() || c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c))
         })
     };
     let quoted = user.len() > 2 && user.starts_with('"') && user.ends_with('"');
     (plain(user) || quoted) && plain(host)
 }
 
+/// A label, or labels and a top-level domain of letters. Letters of any script count.
 fn is_hostname(s: &str) -> bool {
-    s.len() <= 255 && s.split('.').all(|label| label.len() <= 63) && HOSTNAME.is_match(s)
+    let letter = |c: char| c.is_ascii_alphabetic() || c.is_alphabetic();
+    let word =
+        |c: char| c.is_ascii_digit() || letter(c) || !c.is_ascii() && !c.is_whitespace() && !c.is_control();
+    let inner = |label: &str| label.chars().all(|c| word(c) || c == '-');
+    let labels: Vec<&str> = s.split('.').collect();
+    if s.len() > 255 || labels.iter().any(|label| label.len() > 63 || !label.starts_with(word)) {
+        return false;
+    }
+    match labels.as_slice() {
+        // Upstream takes a hyphen in a single label only as its second character.
+        [label] => {
+            let mut rest = label.chars().skip(1);
+            rest.next().is_none_or(|c| word(c) || c == '-') && rest.all(word)
+        }
+        [labels @ .., top] => {
+            labels.iter().all(|label| inner(label) && label.ends_with(word))
+                && top.chars().count() >= 2
+                && top.chars().all(letter)
+        }
+        [] => false,
+    }
 }
 
 fn is_cidr(s: &str) -> bool {
@@ -193,7 +210,11 @@ fn is_isbn13(s: &str) -> bool {
     let digits: Vec<u8> = s.bytes().filter(|b| !b" -".contains(b)).collect();
     digits.len() == 13
         && digits.iter().all(u8::is_ascii_digit)
-        && digits.iter().zip([1, 3].into_iter().cycle()).map(|(b, weight)| weight * u32::from(b - b'0')).sum::<u32>()
+        && digits
+            .iter()
+            .zip([1, 3].into_iter().cycle())
+            .map(|(b, weight)| weight * u32::from(b - b'0'))
+            .sum::<u32>()
             % 10
             == 0
 }

@@ -54,7 +54,7 @@ impl CustomSchema {
 
     /// Removes members that the schema does not have, and lists their paths.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        shape::prune(&self.structural, object)
+        shape::prune(&self.structural, object, true)
     }
 
     /// Fills in the schema's defaults, after dropping `null`s that mean nothing.
@@ -231,17 +231,17 @@ mod tests {
 
     fn cron_tabs() -> Value {
         json!({"spec": {
-            "group": "stable.example.com", "scope": "Namespaced",
-            "names": {"plural": "crontabs", "kind": "CronTab", "shortNames": ["ct"], "categories": ["all"]},
-            "versions": [
-                {"name": "v1", "served": true, "storage": true,
-                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}},
-                 "selectableFields": [{"jsonPath": ".spec.color"}],
-                 "additionalPrinterColumns": [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}],
-                 "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
-                    "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}}},
-                {"name": "v1alpha1", "served": false, "storage": false},
-            ]}})
+        "group": "stable.example.com", "scope": "Namespaced",
+        "names": {"plural": "crontabs", "kind": "CronTab", "shortNames": ["ct"], "categories": ["all"]},
+        "versions": [
+            {"name": "v1", "served": true, "storage": true,
+             "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}},
+             "selectableFields": [{"jsonPath": ".spec.color"}],
+             "additionalPrinterColumns": [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}],
+             "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}}},
+            {"name": "v1alpha1", "served": false, "storage": false},
+        ]}})
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(super) struct Pattern {
 }
 
 /// A compiled pattern larger than this is refused: a schema must not take the server's memory.
-const MOST_PATTERN_BYTES: usize = 4 << 20;
+const MOST_PATTERN_BYTES: usize = 8 << 20;
 
 impl Pattern {
     pub(super) fn new(text: &str) -> Pattern {
@@ -35,16 +35,20 @@ fn compile(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// Go's syntax is that of the regex crate, except inside brackets: there Go knows neither nested classes nor set
-/// operators, so the characters that begin them stand for themselves.
+/// Go's syntax is that of the regex crate with two differences. Inside brackets Go knows neither nested classes nor
+/// set operators, so the characters that begin them stand for themselves. And its `\d`, `\w`, `\s` and `\b` mean
+/// ASCII only.
 fn from_go(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     let mut chars = text.chars().peekable();
     let mut in_class = false;
     while let Some(c) = chars.next() {
+        if c == '\\' {
+            escape(chars.next(), in_class, &mut out);
+            continue;
+        }
         out.push(c);
         match c {
-            '\\' => out.extend(chars.next()),
             '[' if !in_class => {
                 in_class = true;
                 out.extend(chars.next_if_eq(&'^'));
@@ -73,6 +77,25 @@ fn from_go(text: &str) -> String {
     out
 }
 
+/// Writes the escape `\c`.
+fn escape(c: Option<char>, in_class: bool, out: &mut String) {
+    let class = match c {
+        Some('d' | 'D') => "0-9",
+        Some('w' | 'W') => "0-9A-Za-z_",
+        Some('s' | 'S') => r"\t\n\f\r ",
+        Some(edge @ ('b' | 'B')) if !in_class => return out.push_str(&format!(r"(?-u:\{edge})")),
+        other => {
+            out.push('\\');
+            return out.extend(other);
+        }
+    };
+    match c.is_some_and(|c| c.is_ascii_uppercase()) {
+        true => out.push_str(&format!("[^{class}]")),
+        false if in_class => out.push_str(class),
+        false => out.push_str(&format!("[{class}]")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +111,10 @@ mod tests {
             (r"^[[:alpha:]]+$", "ab", "1"),
             (r"^\/dev\/[\w\-]+$", "/dev/a-b", "/tmp/x"),
             (r"^[\[\]]$", "[", "x"),
+            (r"^\d+$", "12", "١"),
+            (r"^[\w.]{1,253}$", "a_1.b", "é"),
+            (r"^[^\S]$", " ", "x"),
+            (r"\bweb\b", "a web b", "cobweb"),
         ] {
             let pattern = Pattern::new(pattern);
             assert_eq!(pattern.error(), None, "{}", pattern.text);

@@ -185,8 +185,11 @@ fn metadata(schema: &Field<'_>, level: Level, errors: &mut Errors) {
     }
     let names = metadata.get("properties");
     let only_names = names.entries().all(|(name, _)| matches!(name, "name" | "generateName"));
-    let only_shape =
-        metadata.object().into_iter().flatten().all(|(keyword, _)| matches!(keyword.as_str(), "type" | "properties" | "default"));
+    let only_shape = metadata
+        .object()
+        .into_iter()
+        .flatten()
+        .all(|(keyword, _)| matches!(keyword.as_str(), "type" | "properties" | "default"));
     if level == Level::Root && !(only_names && only_shape) {
         metadata.forbidden(
             "must not specify anything other than name and generateName, but metadata is implicitly specified",
@@ -259,7 +262,10 @@ fn nested(clause: &Field<'_>, skip_any_of: bool, errors: &mut Errors) {
         clause.get("x-kubernetes-validations").forbidden("must be empty to be structural", errors);
     }
     if clause.get("properties").key("metadata").exists() {
-        clause.get("properties").key("metadata").forbidden("must not be specified in a nested context", errors);
+        clause
+            .get("properties")
+            .key("metadata")
+            .forbidden("must not be specified in a nested context", errors);
     }
 }
 
@@ -310,7 +316,8 @@ fn openapi(schema: &Field<'_>, context: &Context, errors: &mut Errors) {
     keywords(schema, context, errors);
     map_and_list_types(schema, errors);
     cel_rules(schema, errors);
-    let below = |no_defaults: Option<String>, inside_meta: bool| Context { root: false, inside_meta, no_defaults };
+    let below =
+        |no_defaults: Option<String>, inside_meta: bool| Context { root: false, inside_meta, no_defaults };
     let same = || below(context.no_defaults.clone(), context.inside_meta);
     let additional = schema.get("additionalProperties");
     if additional.object().is_some() {
@@ -372,7 +379,8 @@ fn keywords(schema: &Field<'_>, context: &Context, errors: &mut Errors) {
         );
     }
     let additional = schema.get("additionalProperties");
-    if additional.exists() && !schema.get("properties").is_empty() && *additional.value() != Value::Bool(true) {
+    if additional.exists() && !schema.get("properties").is_empty() && *additional.value() != Value::Bool(true)
+    {
         additional.forbidden("additionalProperties and properties are mutual exclusive", errors);
     }
     let preserve = schema.get("x-kubernetes-preserve-unknown-fields");
@@ -459,9 +467,10 @@ fn map_items(schema: &Field<'_>, errors: &mut Errors) {
             );
         }
         if property.get("nullable").bool() {
-            property
-                .get("nullable")
-                .forbidden("this property is in x-kubernetes-list-map-keys, so it cannot be nullable", errors);
+            property.get("nullable").forbidden(
+                "this property is in x-kubernetes-list-map-keys, so it cannot be nullable",
+                errors,
+            );
         }
     }
 }
@@ -490,16 +499,13 @@ fn defaults(schema: &Field<'_>, errors: &mut Errors) {
     let default = schema.get("default");
     if default.exists() {
         let compiled = Structural::compile(schema.value());
-        let mut value = default.value().clone();
-        let root = compiled.embedded;
-        let before = value.clone();
-        shape::prune(&Structural { embedded: root, ..compiled.clone() }, &mut value);
-        if !root && value != before {
+        let mut pruned = default.value().clone();
+        shape::prune(&compiled, &mut pruned, false);
+        if pruned != *default.value() {
             default.invalid("must not have unknown fields", errors);
         }
-        shape::default(&compiled, &mut value);
         let mut complaints = Errors::new();
-        check::validate(&compiled, &value, None, &mut complaints);
+        check::validate(&compiled, default.value(), None, &mut complaints);
         for complaint in complaints.into_vec() {
             let path = match (default.path(), complaint.path.as_str()) {
                 (path, "") => path,

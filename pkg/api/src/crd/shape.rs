@@ -9,9 +9,10 @@ const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 const MOST_LISTED: usize = 100;
 
 /// Removes members that the schema does not have. Returns their paths, sorted.
-pub(super) fn prune(schema: &Structural, object: &mut Value) -> Vec<String> {
+/// `resource`: the value is an object of its own, whose kind and metadata stay.
+pub(super) fn prune(schema: &Structural, value: &mut Value, resource: bool) -> Vec<String> {
     let mut pruned = Pruned { path: String::new(), paths: Vec::new() };
-    pruned.value(Some(schema), object, true);
+    pruned.value(Some(schema), value, resource);
     pruned.paths.sort_unstable();
     pruned.paths
 }
@@ -173,18 +174,18 @@ mod tests {
 
     fn schema() -> Structural {
         Structural::compile(&json!({"type": "object", "properties": {
-            "spec": {"type": "object", "properties": {
-                "replicas": {"type": "integer", "default": 1},
-                "strategy": {"type": "object", "default": {}, "properties": {"kind": {"type": "string", "default": "x"}}},
-                "note": {"type": "string", "nullable": true, "default": "n"},
-                "plain": {"type": "string"},
-                "labels": {"type": "object", "additionalProperties": {"type": "string", "default": "v"}},
-                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-                         "properties": {"strict": {"type": "object", "properties": {"a": {"type": "string"}}}}},
-                "template": {"type": "object", "x-kubernetes-embedded-resource": true,
-                             "properties": {"spec": {"type": "object"}}},
-                "list": {"type": "array", "items": {"type": "object", "properties": {"b": {"type": "integer", "default": 7}}}},
-            }}}}))
+        "spec": {"type": "object", "properties": {
+            "replicas": {"type": "integer", "default": 1},
+            "strategy": {"type": "object", "default": {}, "properties": {"kind": {"type": "string", "default": "x"}}},
+            "note": {"type": "string", "nullable": true, "default": "n"},
+            "plain": {"type": "string"},
+            "labels": {"type": "object", "additionalProperties": {"type": "string", "default": "v"}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                     "properties": {"strict": {"type": "object", "properties": {"a": {"type": "string"}}}}},
+            "template": {"type": "object", "x-kubernetes-embedded-resource": true,
+                         "properties": {"spec": {"type": "object"}}},
+            "list": {"type": "array", "items": {"type": "object", "properties": {"b": {"type": "integer", "default": 7}}}},
+        }}}}))
     }
 
     #[test]
@@ -195,8 +196,11 @@ mod tests {
                      "free": {"whatever": {"deep": 1}, "strict": {"a": "", "b": 1}},
                      "template": {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "junk": 1, "spec": {}},
                      "list": [{"b": 1}, {"c": 2}]}});
-        let paths = prune(&schema(), &mut object);
-        assert_eq!(paths, ["extra", "spec.free.strict.b", "spec.list[1].c", "spec.template.junk", "spec.typo"]);
+        let paths = prune(&schema(), &mut object, true);
+        assert_eq!(
+            paths,
+            ["extra", "spec.free.strict.b", "spec.list[1].c", "spec.template.junk", "spec.typo"]
+        );
         assert_eq!(
             object,
             json!({"apiVersion": "a/v1", "kind": "K", "metadata": {"name": "n", "anything": 1},
@@ -209,7 +213,8 @@ mod tests {
 
     #[test]
     fn defaults_fill_what_is_missing_at_every_depth() {
-        let mut object = json!({"spec": {"note": null, "plain": null, "labels": {"a": null}, "list": [{}, {"b": 1}]}});
+        let mut object =
+            json!({"spec": {"note": null, "plain": null, "labels": {"a": null}, "list": [{}, {"b": 1}]}});
         default(&schema(), &mut object);
         assert_eq!(
             object,

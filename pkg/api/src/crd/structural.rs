@@ -127,8 +127,10 @@ impl Structural {
             Some(schema @ Value::Object(_)) => Additional::Schema(Box::new(Structural::compile(schema))),
             _ => Additional::Unsaid,
         };
-        let items =
-            json.get("items").filter(|items| items.is_object()).map(|items| Box::new(Structural::compile(items)));
+        let items = json
+            .get("items")
+            .filter(|items| items.is_object())
+            .map(|items| Box::new(Structural::compile(items)));
         let list = match text("x-kubernetes-list-type") {
             Some("set") => ListType::Set,
             Some("map") => ListType::Map(strings(json.get("x-kubernetes-list-map-keys"))),
@@ -164,6 +166,11 @@ impl Structural {
             (None, Additional::Schema(schema)) => Some(schema),
             _ => None,
         }
+    }
+
+    /// Whether a field selector may name a value of this type.
+    pub(super) fn is_selectable(&self) -> bool {
+        matches!(self.ty, Some(Type::String | Type::Boolean | Type::Integer))
     }
 
     /// The schema at a path of member names, as `spec.replicas` is.

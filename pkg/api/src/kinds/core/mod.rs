@@ -1,0 +1,1 @@
+//! The kinds of core/v1: one file each.
