@@ -3,6 +3,7 @@
 //! Each built-in kind is one file under `kinds/` that returns a [`Kind`]; a CustomResourceDefinition becomes one
 //! too. Routes, discovery, OpenAPI, storage, watch and tables are derived from it.
 
+use crate::crd::Structural;
 use crate::field::{Errors, Field};
 use crate::schema::{Schema, definitions};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource};
@@ -174,8 +175,10 @@ pub struct Kind {
 pub struct CustomSchema {
     /// As the definition gave it.
     pub json: Value,
-    /// Compiled.
+    /// Compiled for decoding and merging.
     pub schema: Schema,
+    /// Compiled for pruning, defaults and validation.
+    pub structural: Structural,
 }
 
 impl Kind {

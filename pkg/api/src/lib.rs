@@ -12,8 +12,11 @@
 //!
 //! This crate does no I/O, knows no clock and keeps no state beyond the tables it is made of.
 
+pub mod crd;
+pub mod decode;
 pub mod equality;
 pub mod field;
+pub mod jsonpath;
 pub mod kind;
 pub mod kinds;
 pub mod meta;
@@ -23,6 +26,7 @@ pub mod printing;
 pub mod quantity;
 pub mod schema;
 pub mod selector;
+pub mod table;
 
 pub use field::{Errors, Field, FieldError};
 pub use kind::{Column, Kind, Scope};
