@@ -10,6 +10,7 @@ mod facts;
 pub use check::{TypeError, UnknownField};
 
 use crate::kinds;
+use schemars::SchemaGenerator;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -29,6 +30,11 @@ pub struct Schema {
     pub patch: PatchStrategy,
     /// Whether fields that the schema does not name are kept.
     pub preserve_unknown: bool,
+    /// What stands in for a value that was left out. Built-in kinds have it for members that key a list only.
+    pub default: Option<Value>,
+    /// Whether the value counts as there, but empty, whenever its parent is there: a struct that upstream embeds
+    /// by value, or a list that it never leaves out.
+    pub embedded: bool,
 }
 
 /// The type of a value.
@@ -85,7 +91,7 @@ pub enum ListType {
     Atomic,
     /// As a set of scalars.
     Set,
-    /// As a map from the named members to elements.
+    /// As a map from the named members to elements; the names are sorted.
     Map(Vec<Box<str>>),
 }
 
@@ -139,11 +145,14 @@ pub fn definitions() -> &'static Definitions {
 
 /// The definitions as OpenAPI v3 JSON with descriptions, overlaid with our facts; made anew at each call.
 pub fn raw_definitions() -> Map<String, Value> {
+    raw_definitions_of(kinds::all().iter().filter_map(|kind| kind.definition))
+}
+
+/// The definitions of some types only, and of all that they refer to.
+pub fn raw_definitions_of(types: impl IntoIterator<Item = fn(&mut SchemaGenerator)>) -> Map<String, Value> {
     let mut generator = schemars::generate::SchemaSettings::openapi3().into_generator();
-    for kind in kinds::all() {
-        if let Some(define) = kind.definition {
-            define(&mut generator);
-        }
+    for define in types {
+        define(&mut generator);
     }
     let mut raw: Map<String, Value> = generator.take_definitions(true);
     facts::overlay(&mut raw);
@@ -191,7 +200,11 @@ fn compile(json: &Value, by_name: &HashMap<String, usize>) -> Schema {
     let flag = |name: &str| json.get(name).and_then(Value::as_bool).unwrap_or(false);
     let list = match text("x-kubernetes-list-type") {
         Some("set") => ListType::Set,
-        Some("map") => ListType::Map(strings(json.get("x-kubernetes-list-map-keys"))),
+        Some("map") => {
+            let mut keys = strings(json.get("x-kubernetes-list-map-keys"));
+            keys.sort_unstable();
+            ListType::Map(keys)
+        }
         _ => ListType::Atomic,
     };
     let patch = match text("x-kubernetes-patch-strategy") {
@@ -208,6 +221,8 @@ fn compile(json: &Value, by_name: &HashMap<String, usize>) -> Schema {
         merge_key: text("x-kubernetes-patch-merge-key").map(Into::into),
         patch,
         preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
+        embedded: json.get("default").is_some_and(|default| default.as_object().is_some_and(Map::is_empty)),
+        default: json.get("default").cloned(),
     }
 }
 
@@ -225,12 +240,18 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
     }
     match json.get("type").and_then(Value::as_str) {
         Some("object") => {
+            let required = strings(json.get("required"));
             let properties: BTreeMap<Box<str>, Schema> = json
                 .get("properties")
                 .and_then(Value::as_object)
                 .into_iter()
                 .flatten()
-                .map(|(name, schema)| (name.as_str().into(), compile(schema, by_name)))
+                .map(|(name, schema)| {
+                    let mut member = compile(schema, by_name);
+                    let list = matches!(member.ty, Type::Array(_));
+                    member.embedded |= list && required.iter().any(|required| **required == **name);
+                    (name.as_str().into(), member)
+                })
                 .collect();
             let additional = match json.get("additionalProperties") {
                 Some(Value::Bool(true)) => Some(Box::default()),
