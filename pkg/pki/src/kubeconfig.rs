@@ -163,6 +163,6 @@ mod tests {
         check("current-context: a\ncontexts: [{name: a, context: {cluster: b}}]", "no cluster \"b\"");
         let good = kubeconfig("https://x", "CA", "u", "CERT", "KEY");
         check(&good.replace("S0VZ", "@secret@"), "not the YAML of a kubeconfig at line 12, column 22");
-        check(&good.replace("S0VZ", "!!!"), "client-key-data is not base64 of PEM");
+        check(&good.replace("S0VZ", "S0V_"), "client-key-data is not base64 of PEM");
     }
 }

@@ -1,5 +1,7 @@
 //! What is issued is believed by others: rustls verifies the chains, rcgen makes requests, OpenSSL made the keys.
 
+#![allow(clippy::unwrap_used)]
+
 use jiff::Timestamp;
 use pki::{Authority, Facts, Identity, PrivateKey, PublicKey, Request, San, Usage};
 use rustls::RootCertStore;

@@ -1,5 +1,7 @@
 //! A data directory heals whatever happened to it, and keeps what all trust hangs on.
 
+#![allow(clippy::unwrap_used)]
+
 use jiff::Timestamp;
 use pki::{Config, Facts, Kubeconfig, ensure};
 use serde_json::json;
