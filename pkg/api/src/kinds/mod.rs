@@ -36,6 +36,21 @@ const BUILT_IN: &[fn() -> Kind] = &[
     minik8s::function::kind,
     minik8s::workflow::kind,
     minik8s::workflow_run::kind,
+    core::binding::kind,
+    core::config_map::kind,
+    core::endpoints::kind,
+    core::event::kind,
+    core::limit_range::kind,
+    core::namespace::kind,
+    core::node::kind,
+    core::persistent_volume::kind,
+    core::persistent_volume_claim::kind,
+    core::pod::kind,
+    core::pod_template::kind,
+    core::replication_controller::kind,
+    core::resource_quota::kind,
+    core::secret::kind,
+    core::service_account::kind,
 ];
 
 /// All built-in kinds, made once.
