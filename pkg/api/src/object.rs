@@ -104,21 +104,6 @@ pub fn set_default(object: &mut Value, name: &str, default: impl Into<Value>) {
     }
 }
 
-/// [`set_default`] for text, where empty counts as missing: upstream's structs cannot tell the two apart.
-pub fn set_default_text(object: &mut Value, name: &str, default: &str) {
-    if let Some(members) = object.as_object_mut() {
-        let slot = members.entry(name).or_insert(Value::Null);
-        if slot.is_null() || slot.as_str() == Some("") {
-            *slot = default.into();
-        }
-    }
-}
-
-/// The elements of a member list; none where there is no list.
-pub fn items_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut [Value] {
-    object.get_mut(name).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,8 @@
 //! Rules that kinds of several groups share and that no upstream name covers in [`names`] or [`meta`](crate::meta).
 
 use crate::field::{Errors, Field, FieldError, Reason};
-use crate::names;
+use crate::kind::{Column, column};
+use crate::{names, object};
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -34,14 +35,6 @@ pub(crate) fn validate_port(field: &Field<'_>, errors: &mut Errors) {
     let port = field.int().unwrap_or(0);
     if !(1..=65535).contains(&port) {
         field.invalid_value(port, "must be between 1 and 65535, inclusive", errors);
-    }
-}
-
-/// A port by number or by name.
-pub(crate) fn validate_port_or_name(field: &Field<'_>, errors: &mut Errors) {
-    match field.value() {
-        Value::String(_) => field.conforms(names::is_port_name, errors),
-        _ => validate_port(field, errors),
     }
 }
 
@@ -115,6 +108,11 @@ pub(crate) fn validate_kind_and_name(reference: &Field<'_>, errors: &mut Errors)
 pub(crate) fn invalid_without_value(field: &Field<'_>, detail: impl Into<String>, errors: &mut Errors) {
     let (path, detail) = (field.path(), detail.into());
     errors.push(FieldError { reason: Reason::Invalid, path, value: None, detail });
+}
+
+/// When the object was made, as kinds without columns of their own show it.
+pub(crate) fn created_at_column() -> Column {
+    column("Created At", "date", |object, _| object::meta(object, "creationTimestamp").into())
 }
 
 /// A complaint at a path that is not the one of the data, where upstream has it so.

@@ -8,8 +8,9 @@ mod prepare;
 
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column, wide};
-use crate::kinds::rules;
-use crate::object::{items_mut, object_mut, set_default, set_default_text};
+use crate::kinds::{pod_spec, rules};
+use crate::kinds::pod_spec::{fill, list_mut};
+use crate::object::{object_mut, set_default};
 use crate::{meta, names, printing};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
@@ -86,16 +87,16 @@ fn is_headless(service: &Value) -> bool {
 fn default(service: &mut Value) {
     object_mut(service, "spec");
     let spec = &mut service["spec"];
-    set_default_text(spec, "sessionAffinity", "None");
+    fill(spec, "sessionAffinity", "None");
     let timeout = printing::at(spec, "sessionAffinityConfig.clientIP.timeoutSeconds").is_some();
     if spec["sessionAffinity"] == "None" {
         spec.as_object_mut().map(|spec| spec.remove("sessionAffinityConfig"));
     } else if spec["sessionAffinity"] == "ClientIP" && !timeout {
         spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": DEFAULT_AFFINITY_SECONDS}});
     }
-    set_default_text(spec, "type", "ClusterIP");
-    for port in items_mut(spec, "ports") {
-        set_default_text(port, "protocol", "TCP");
+    fill(spec, "type", "ClusterIP");
+    for port in list_mut(spec, "ports") {
+        fill(port, "protocol", "TCP");
         let target = port.get("targetPort").unwrap_or(&Value::Null);
         if (target.is_null() || target == 0 || target == "") && port.get("port").is_some() {
             port["targetPort"] = port["port"].clone();
@@ -104,7 +105,7 @@ fn default(service: &mut Value) {
     let external = externally_accessible(service);
     let spec = &mut service["spec"];
     if external {
-        set_default_text(spec, "externalTrafficPolicy", "Cluster");
+        fill(spec, "externalTrafficPolicy", "Cluster");
     }
     if matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer" | "ClusterIP")) {
         set_default(spec, "internalTrafficPolicy", "Cluster");
@@ -112,7 +113,7 @@ fn default(service: &mut Value) {
     if spec["type"] == "LoadBalancer" {
         set_default(spec, "allocateLoadBalancerNodePorts", true);
         let ingress = service.pointer_mut("/status/loadBalancer");
-        for point in ingress.map(|balancer| items_mut(balancer, "ingress")).unwrap_or_default() {
+        for point in ingress.map(|balancer| list_mut(balancer, "ingress")).unwrap_or_default() {
             if !printing::text(point, "ip").is_empty() {
                 set_default(point, "ipMode", "VIP");
             }
@@ -213,7 +214,7 @@ fn validate_ports(ports: &Field<'_>, errors: &mut Errors) {
         if protocol.required(errors) {
             protocol.one_of(&["SCTP", "TCP", "UDP"], errors);
         }
-        rules::validate_port_or_name(&port.get("targetPort"), errors);
+        pod_spec::validate_port_or_name(&port.get("targetPort"), errors);
         let app_protocol = port.get("appProtocol");
         if app_protocol.exists() {
             app_protocol.conforms(names::is_qualified_name, errors);

@@ -4,7 +4,8 @@ use super::workload;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
 use crate::kinds::rules;
-use crate::object::{object_mut, set_default, set_default_text};
+use crate::kinds::pod_spec::fill;
+use crate::object::{object_mut, set_default};
 use crate::{equality, meta, names, printing};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::{Value, json};
@@ -51,7 +52,7 @@ fn default(set: &mut Value) {
     set_default(spec, "revisionHistoryLimit", 10);
     object_mut(spec, "updateStrategy");
     let strategy = &mut spec["updateStrategy"];
-    set_default_text(strategy, "type", "RollingUpdate");
+    fill(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
         object_mut(strategy, "rollingUpdate");
         set_default(&mut strategy["rollingUpdate"], "maxUnavailable", 1);

@@ -4,7 +4,8 @@ use super::workload;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
 use crate::kinds::{pod_spec, rules};
-use crate::object::{items_mut, object_mut, set_default, set_default_text};
+use crate::kinds::pod_spec::{fill, list_mut};
+use crate::object::{object_mut, set_default};
 use crate::{equality, names, printing};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
@@ -50,13 +51,13 @@ pub fn kind() -> Kind {
 fn default(set: &mut Value) {
     workload::default_template(set);
     let spec = &mut set["spec"];
-    set_default_text(spec, "podManagementPolicy", "OrderedReady");
+    fill(spec, "podManagementPolicy", "OrderedReady");
     set_default(spec, "replicas", 1);
     set_default(spec, "revisionHistoryLimit", 10);
     object_mut(spec, "persistentVolumeClaimRetentionPolicy");
     let retention = &mut spec["persistentVolumeClaimRetentionPolicy"];
-    set_default_text(retention, "whenDeleted", "Retain");
-    set_default_text(retention, "whenScaled", "Retain");
+    fill(retention, "whenDeleted", "Retain");
+    fill(retention, "whenScaled", "Retain");
     object_mut(spec, "updateStrategy");
     let strategy = &mut spec["updateStrategy"];
     if strategy["type"].as_str().unwrap_or_default().is_empty() {
@@ -68,7 +69,7 @@ fn default(set: &mut Value) {
     {
         set_default(rolling, "partition", 0);
     }
-    for claim in items_mut(spec, "volumeClaimTemplates") {
+    for claim in list_mut(spec, "volumeClaimTemplates") {
         set_default(claim, "apiVersion", "v1");
         set_default(claim, "kind", "PersistentVolumeClaim");
         object_mut(claim, "spec");
@@ -89,7 +90,9 @@ fn validate(set: &Field<'_>, errors: &mut Errors) {
     for name in ["whenDeleted", "whenScaled"] {
         retention.get(name).one_of(&["Retain", "Delete"], errors);
     }
-    validate_volume_claim_templates(&spec, errors);
+    for claim in spec.get("volumeClaimTemplates").items() {
+        pod_spec::validate_claim_spec(&claim.get("spec"), errors);
+    }
     spec.get("replicas").non_negative(errors);
     spec.get("minReadySeconds").non_negative(errors);
     spec.get("ordinals").get("start").non_negative(errors);
@@ -127,19 +130,6 @@ fn validate_update_strategy(strategy: &Field<'_>, errors: &mut Errors) {
             }
         }
         _ => strategy.invalid("must be 'RollingUpdate' or 'OnDelete'", errors),
-    }
-}
-
-fn validate_volume_claim_templates(spec: &Field<'_>, errors: &mut Errors) {
-    for claim in spec.get("volumeClaimTemplates").items() {
-        let claim_spec = claim.get("spec");
-        let modes = claim_spec.get("accessModes");
-        modes.required_because("at least 1 access mode is required", errors);
-        for mode in modes.items() {
-            let allowed = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-            mode.one_of(&allowed, errors);
-        }
-        claim_spec.get("resources").get("requests").key("storage").required(errors);
     }
 }
 

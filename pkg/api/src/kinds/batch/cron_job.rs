@@ -4,7 +4,8 @@ use super::job_spec;
 use super::schedule::Schedule;
 use crate::field::{Errors, Field};
 use crate::kind::{Kind, column, wide};
-use crate::object::{object_mut, set_default, set_default_text};
+use crate::kinds::pod_spec::fill;
+use crate::object::{object_mut, set_default};
 use crate::{names, printing};
 use k8s_openapi::api::batch::v1::CronJob;
 use serde_json::Value;
@@ -44,7 +45,7 @@ pub fn kind() -> Kind {
 fn default(cron: &mut Value) {
     object_mut(cron, "spec");
     let spec = &mut cron["spec"];
-    set_default_text(spec, "concurrencyPolicy", "Allow");
+    fill(spec, "concurrencyPolicy", "Allow");
     set_default(spec, "suspend", false);
     set_default(spec, "successfulJobsHistoryLimit", 3);
     set_default(spec, "failedJobsHistoryLimit", 1);

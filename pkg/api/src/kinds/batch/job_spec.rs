@@ -3,7 +3,7 @@
 use crate::field::{Errors, Field, Reason};
 use crate::kinds::{pod_spec, rules};
 use crate::names;
-use crate::object::{items_mut, set_default_text};
+use crate::kinds::pod_spec::{fill, list_mut};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -24,8 +24,8 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 /// Defaults that jobs and templates of jobs have in common.
 pub(super) fn default(spec: &mut Value) {
     if let Some(policy) = spec.get_mut("podFailurePolicy") {
-        for pattern in items_mut(policy, "rules").iter_mut().flat_map(|rule| items_mut(rule, "onPodConditions")) {
-            set_default_text(pattern, "status", "True");
+        for pattern in list_mut(policy, "rules").iter_mut().flat_map(|rule| list_mut(rule, "onPodConditions")) {
+            fill(pattern, "status", "True");
         }
     }
     if let Some(template) = spec.get_mut("template") {

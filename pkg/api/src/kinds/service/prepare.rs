@@ -5,7 +5,7 @@
 //! refuse.
 
 use super::{externally_accessible, needs_health_check, service_type};
-use crate::object::items_mut;
+use crate::kinds::pod_spec::list_mut;
 use crate::printing;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -65,7 +65,7 @@ fn keep_allocated(service: &mut Value, old: &Value) {
             .iter()
             .map(|port| (printing::text(port, "name"), printing::int(port, "nodePort")))
             .collect();
-        for port in items_mut(&mut service["spec"], "ports") {
+        for port in list_mut(&mut service["spec"], "ports") {
             let kept = by_name.get(printing::text(port, "name")).copied().unwrap_or(0);
             if printing::int(port, "nodePort") == 0 && kept != 0 && !used.contains(&kept) {
                 port["nodePort"] = kept.into();
@@ -120,7 +120,7 @@ fn drop_what_the_type_has_no_use_for(service: &mut Value, old: &Value) {
     }
     let adds_no_node_port = node_ports(old).is_superset(&node_ports(service));
     if needs_node_ports(old) && !needs_node_ports(service) && adds_no_node_port {
-        for port in items_mut(&mut service["spec"], "ports") {
+        for port in list_mut(&mut service["spec"], "ports") {
             port.as_object_mut().map(|port| port.remove("nodePort"));
         }
     }
