@@ -1,1 +1,445 @@
-//! (in the making)
+//! What the server serves, for clients that ask: groups, versions, resources.
+//!
+//! ```text
+//! kinds ──> /api, /apis, /apis/{group}                   groups and versions
+//!       ──> /api/v1, /apis/{group}/{version}             resources of one version
+//!       ──> /api, /apis as APIGroupDiscoveryList         everything in two requests: what clients ask first
+//! ```
+//!
+//! Pure functions of the kinds; the order of groups and versions is upstream's, since clients that are asked for
+//! `pods` or for an unversioned kind take the first that has it.
+
+use api::kind::{Kind, Scope, Subresource, Verbs};
+use serde_json::{Value, json};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// The two versions of aggregated discovery that clients know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aggregated {
+    /// `apidiscovery.k8s.io/v2`.
+    V2,
+    /// `apidiscovery.k8s.io/v2beta1`, for clients of before 1.30.
+    V2Beta1,
+}
+
+impl Aggregated {
+    /// The first aggregated form that an `Accept` header asks for, if it comes before plain JSON.
+    pub fn accepted(accept: &str) -> Option<Aggregated> {
+        for range in accept.split(',') {
+            let mut parameters = range.split(';').map(str::trim);
+            let media_type = parameters.next().unwrap_or_default();
+            let parameter = |name: &str| {
+                range.split(';').filter_map(|part| part.trim().split_once('=')).find(|(key, _)| *key == name)
+            };
+            let value = |name: &str| parameter(name).map(|(_, value)| value.trim_matches('"'));
+            if !matches!(media_type, "application/json" | "*/*" | "application/*") {
+                continue;
+            }
+            match (value("g"), value("v"), value("as")) {
+                (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => {
+                    return Some(Aggregated::V2);
+                }
+                (Some("apidiscovery.k8s.io"), Some("v2beta1"), Some("APIGroupDiscoveryList")) => {
+                    return Some(Aggregated::V2Beta1);
+                }
+                (None, None, None) => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The `Content-Type` of such an answer: clients look for it.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Aggregated::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Aggregated::V2Beta1 => {
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+        }
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            Aggregated::V2 => "apidiscovery.k8s.io/v2",
+            Aggregated::V2Beta1 => "apidiscovery.k8s.io/v2beta1",
+        }
+    }
+}
+
+/// `/api`: the versions of the core group. `address` is where clients reach this server, as `host:port`.
+pub fn api_versions(kinds: &[Arc<Kind>], address: &str) -> Value {
+    json!({
+        "kind": "APIVersions",
+        "versions": versions(kinds, ""),
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    })
+}
+
+/// `/apis`: all named groups.
+pub fn api_group_list(kinds: &[Arc<Kind>]) -> Value {
+    let groups: Vec<Value> = groups(kinds).into_iter().map(|group| group_of(kinds, group)).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/{group}`, or `None` if there is no such group.
+pub fn api_group(kinds: &[Arc<Kind>], group: &str) -> Option<Value> {
+    if group.is_empty() || !kinds.iter().any(|kind| kind.group == group) {
+        return None;
+    }
+    let mut found = group_of(kinds, group);
+    found["kind"] = "APIGroup".into();
+    found["apiVersion"] = "v1".into();
+    Some(found)
+}
+
+/// `/api/v1` or `/apis/{group}/{version}`: the resources of one version, or `None` if there is no such version.
+pub fn api_resource_list(kinds: &[Arc<Kind>], group: &str, version: &str) -> Option<Value> {
+    let kinds = of_version(kinds, group, version);
+    let first = kinds.first()?;
+    let mut resources: Vec<Value> = Vec::new();
+    for kind in &kinds {
+        resources.push(resource(kind));
+        resources.extend(served(kind).into_iter().map(|part| part.api_resource(kind)));
+    }
+    resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    let mut list = json!({
+        "kind": "APIResourceList",
+        "groupVersion": first.api_version(),
+        "resources": resources,
+    });
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
+}
+
+/// `/api` (`core`) or `/apis` in one document.
+pub fn aggregated(kinds: &[Arc<Kind>], core: bool, form: Aggregated) -> Value {
+    let groups = if core { vec![""] } else { groups(kinds) };
+    let items: Vec<Value> = groups
+        .into_iter()
+        .map(|group| {
+            let versions: Vec<Value> = versions(kinds, group)
+                .into_iter()
+                .map(|version| {
+                    let kinds = of_version(kinds, group, version);
+                    let resources: Vec<Value> = kinds.iter().map(|kind| aggregated_resource(kind)).collect();
+                    json!({"version": version, "freshness": "Current", "resources": resources})
+                })
+                .collect();
+            let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": form.api_version(), "metadata": {}, "items": items})
+}
+
+/// Upstream's order of groups; others follow by name.
+const GROUPS: [&str; 22] = [
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// The named groups, in order.
+pub(crate) fn groups(kinds: &[Arc<Kind>]) -> Vec<&str> {
+    let rank = |group: &str| GROUPS.iter().position(|known| *known == group).unwrap_or(GROUPS.len());
+    let mut groups: Vec<&str> =
+        kinds.iter().map(|kind| kind.group.as_str()).filter(|group| !group.is_empty()).collect();
+    groups.sort_unstable_by(|a, b| rank(a).cmp(&rank(b)).then(a.cmp(b)));
+    groups.dedup();
+    groups
+}
+
+/// The versions of a group, the preferred first.
+pub(crate) fn versions<'a>(kinds: &'a [Arc<Kind>], group: &str) -> Vec<&'a str> {
+    let mut versions: Vec<&str> =
+        kinds.iter().filter(|kind| kind.group == group).map(|kind| kind.version.as_str()).collect();
+    versions.sort_unstable_by(|a, b| compare_versions(b, a));
+    versions.dedup();
+    versions
+}
+
+/// The kinds of one version, by plural.
+pub(crate) fn of_version<'a>(kinds: &'a [Arc<Kind>], group: &str, version: &str) -> Vec<&'a Arc<Kind>> {
+    let mut found: Vec<&Arc<Kind>> =
+        kinds.iter().filter(|kind| kind.group == group && kind.version == version).collect();
+    found.sort_by(|a, b| a.plural.cmp(&b.plural));
+    found
+}
+
+/// One part of a kind under a path of its own, as discovery and OpenAPI describe it.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    /// Group, version and kind of what it takes; empty group and version mean the parent's own.
+    pub(crate) takes: (&'static str, &'static str, String),
+    pub(crate) verbs: &'static [&'static str],
+}
+
+/// The parts of a kind, by name.
+pub(crate) fn served(kind: &Kind) -> Vec<Part> {
+    const READ_AND_WRITE: &[&str] = &["get", "patch", "update"];
+    let mut parts: Vec<Part> = kind
+        .subresources
+        .iter()
+        .map(|part| match part {
+            Subresource::Status => {
+                Part { name: "status", takes: ("", "", kind.kind.clone()), verbs: READ_AND_WRITE }
+            }
+            Subresource::Scale { .. } => {
+                Part { name: "scale", takes: ("autoscaling", "v1", "Scale".into()), verbs: READ_AND_WRITE }
+            }
+            Subresource::Named { name, takes: (group, version, taken), verbs } => {
+                Part { name, takes: (group, version, (*taken).to_owned()), verbs }
+            }
+        })
+        .collect();
+    parts.sort_by_key(|part| part.name);
+    parts
+}
+
+impl Part {
+    fn api_resource(&self, kind: &Kind) -> Value {
+        let (group, version, taken) = &self.takes;
+        let mut resource = json!({
+            "name": format!("{}/{}", kind.plural, self.name),
+            "singularName": "",
+            "namespaced": kind.namespaced(),
+            "kind": taken,
+            "verbs": self.verbs,
+        });
+        if !version.is_empty() {
+            resource["group"] = (*group).into();
+            resource["version"] = (*version).into();
+        }
+        resource
+    }
+
+    fn aggregated(&self, kind: &Kind) -> Value {
+        let (group, version, taken) = &self.takes;
+        let response_kind = match kind.custom.is_some() && version.is_empty() {
+            true => json!({"group": kind.group, "version": kind.version, "kind": taken}),
+            false => json!({"group": group, "version": version, "kind": taken}),
+        };
+        json!({"subresource": self.name, "responseKind": response_kind, "verbs": self.verbs})
+    }
+}
+
+/// What may be asked of a kind itself.
+fn verbs(kind: &Kind) -> &'static [&'static str] {
+    match kind.verbs {
+        Verbs::CreateOnly => &["create"],
+        Verbs::All if kind.custom.is_some() => {
+            &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+        }
+        Verbs::All => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+    }
+}
+
+fn group_of(kinds: &[Arc<Kind>], group: &str) -> Value {
+    let versions: Vec<Value> = versions(kinds, group)
+        .into_iter()
+        .map(|version| json!({"groupVersion": format!("{group}/{version}"), "version": version}))
+        .collect();
+    json!({"name": group, "preferredVersion": versions.first(), "versions": versions})
+}
+
+fn add_names(kind: &Kind, to: &mut Value) {
+    let Some(members) = to.as_object_mut() else { return };
+    let mut add = |name: &str, list: &[String]| {
+        if !list.is_empty() {
+            members.insert(name.into(), list.into());
+        }
+    };
+    add("shortNames", &kind.short_names);
+    add("categories", &kind.categories);
+}
+
+fn resource(kind: &Kind) -> Value {
+    let mut resource = json!({
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced(),
+        "kind": kind.kind,
+        "verbs": verbs(kind),
+    });
+    add_names(kind, &mut resource);
+    resource
+}
+
+fn aggregated_resource(kind: &Kind) -> Value {
+    let (group, version) = match kind.custom {
+        Some(_) => (kind.group.as_str(), kind.version.as_str()),
+        None => ("", ""),
+    };
+    let mut resource = json!({
+        "resource": kind.plural,
+        "responseKind": {"group": group, "version": version, "kind": kind.kind},
+        "scope": match kind.scope { Scope::Namespaced => "Namespaced", Scope::Cluster => "Cluster" },
+        "singularResource": kind.singular,
+        "verbs": verbs(kind),
+    });
+    add_names(kind, &mut resource);
+    let parts: Vec<Value> = served(kind).iter().map(|part| part.aggregated(kind)).collect();
+    if !parts.is_empty() {
+        resource["subresources"] = parts.into();
+    }
+    resource
+}
+
+/// Kubernetes' order of versions: `v10 > v2 > v1 > v1beta2 > v1beta1 > v1alpha1 >` anything else by name, reversed.
+pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
+    match (parse_version(a), parse_version(b)) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        (Some(_), None) => Ordering::Greater,
+        (None, Some(_)) => Ordering::Less,
+        (None, None) => b.cmp(a),
+    }
+}
+
+/// Stability (alpha 0, beta 1, stable 2), major, minor.
+fn parse_version(version: &str) -> Option<(u8, u32, u32)> {
+    let rest = version.strip_prefix('v')?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (major, suffix) = rest.split_at(digits);
+    let major = major.parse().ok()?;
+    if suffix.is_empty() {
+        return Some((2, major, 0));
+    }
+    let (stability, minor) = match (suffix.strip_prefix("alpha"), suffix.strip_prefix("beta")) {
+        (Some(minor), _) => (0, minor),
+        (_, Some(minor)) => (1, minor),
+        _ => return None,
+    };
+    Some((stability, major, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::{apps, authorization, autoscaling, core};
+
+    fn kinds() -> Vec<Arc<Kind>> {
+        let definition = json!({"spec": {"group": "stable.example.com", "scope": "Namespaced",
+            "names": {"plural": "crontabs", "kind": "CronTab", "shortNames": ["ct"]},
+            "versions": [
+                {"name": "v1beta1", "served": true, "storage": false},
+                {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}}]}});
+        let mut kinds = vec![
+            Kind::new::<apps::v1::Deployment>().short(&["deploy"]).in_all().with_status().with_scale(
+                "spec.replicas",
+                "status.replicas",
+                "spec.selector",
+            ),
+            Kind::new::<autoscaling::v1::HorizontalPodAutoscaler>(),
+            Kind::new::<autoscaling::v2::HorizontalPodAutoscaler>(),
+            Kind::new::<core::v1::Node>(),
+            Kind::new::<core::v1::Pod>()
+                .with_status()
+                .with_subresource("eviction", ("policy", "v1", "Eviction"), &["create"])
+                .with_subresource("binding", ("", "", "Binding"), &["create"]),
+            Kind { verbs: Verbs::CreateOnly, ..Kind::new::<authorization::v1::SubjectAccessReview>() },
+        ];
+        kinds.extend(api::crd::kinds(&definition));
+        kinds.into_iter().map(Arc::new).collect()
+    }
+
+    #[test]
+    fn groups_and_versions_stand_in_upstreams_order() {
+        let list = api_group_list(&kinds());
+        let names: Vec<&str> =
+            list["groups"].as_array().unwrap().iter().map(|g| g["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["apps", "authorization.k8s.io", "autoscaling", "stable.example.com"]);
+        let autoscaling = api_group(&kinds(), "autoscaling").unwrap();
+        assert_eq!(autoscaling["preferredVersion"]["groupVersion"], "autoscaling/v2");
+        assert_eq!(autoscaling["versions"][1]["version"], "v1");
+        assert_eq!(api_group(&kinds(), "none"), None);
+        assert_eq!(api_versions(&kinds(), "10.0.0.1:6443")["versions"], json!(["v1"]));
+    }
+
+    #[test]
+    fn resources_are_listed_with_their_parts() {
+        let list = api_resource_list(&kinds(), "apps", "v1").unwrap();
+        assert_eq!(
+            list["resources"],
+            json!([
+                {"name": "deployments", "singularName": "deployment", "namespaced": true, "kind": "Deployment",
+                 "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+                 "shortNames": ["deploy"], "categories": ["all"]},
+                {"name": "deployments/scale", "singularName": "", "namespaced": true, "group": "autoscaling",
+                 "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"]},
+                {"name": "deployments/status", "singularName": "", "namespaced": true, "kind": "Deployment",
+                 "verbs": ["get", "patch", "update"]},
+            ])
+        );
+        let core = api_resource_list(&kinds(), "", "v1").unwrap();
+        let names: Vec<&str> =
+            core["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["nodes", "pods", "pods/binding", "pods/eviction", "pods/status"]);
+        assert_eq!(core.get("apiVersion"), None);
+        assert_eq!(api_resource_list(&kinds(), "apps", "v2"), None);
+        let questions = api_resource_list(&kinds(), "authorization.k8s.io", "v1").unwrap();
+        assert_eq!(questions["resources"][0]["verbs"], json!(["create"]));
+    }
+
+    #[test]
+    fn one_document_says_it_all() {
+        let core = aggregated(&kinds(), true, Aggregated::V2);
+        assert_eq!(core["items"][0]["metadata"], json!({}));
+        assert_eq!(
+            core["items"][0]["versions"][0]["resources"][1]["subresources"][1]["responseKind"],
+            json!({"group": "policy", "version": "v1", "kind": "Eviction"})
+        );
+        let all = aggregated(&kinds(), false, Aggregated::V2Beta1);
+        assert_eq!(all["apiVersion"], "apidiscovery.k8s.io/v2beta1");
+        let custom = &all["items"][3];
+        assert_eq!(custom["metadata"]["name"], "stable.example.com");
+        assert_eq!(custom["versions"][0]["version"], "v1");
+        assert_eq!(custom["versions"][0]["resources"][0]["responseKind"]["version"], "v1");
+        assert_eq!(custom["versions"][0]["resources"][0]["scope"], "Namespaced");
+    }
+
+    #[test]
+    fn clients_are_given_the_form_they_prefer() {
+        let kubectl = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+            application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+        assert_eq!(Aggregated::accepted(kubectl), Some(Aggregated::V2));
+        let older =
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+        assert_eq!(Aggregated::accepted(older), Some(Aggregated::V2Beta1));
+        assert_eq!(Aggregated::accepted("application/json, */*"), None);
+        assert_eq!(Aggregated::accepted(""), None);
+    }
+
+    #[test]
+    fn versions_are_compared_as_kubernetes_does() {
+        let mut versions =
+            ["foo10", "v1", "v3beta1", "v12alpha1", "v11beta2", "v10", "v2", "foo1", "v10beta3"];
+        versions.sort_by(|a, b| compare_versions(b, a));
+        assert_eq!(
+            versions,
+            ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "foo1", "foo10"]
+        );
+    }
+}
