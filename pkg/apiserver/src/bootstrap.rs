@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::services;
+use crate::{aggregation, services};
 use crate::storage::Change;
 use crate::verbs::create;
 use api::{Value, object};
@@ -40,7 +40,8 @@ pub async fn run(server: &Arc<Server>) -> Result<()> {
         ensure(server, "scheduling.k8s.io", "priorityclasses", "", class, &context).await?;
     }
     own_service(server, &context).await?;
-    server.catch_up().await
+    server.catch_up().await?;
+    aggregation::pass(server).await
 }
 
 /// Gives every namespace its default service account, as it appears.

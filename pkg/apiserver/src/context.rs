@@ -2,6 +2,7 @@
 
 use crate::auth::User;
 use crate::deletion::dry_run;
+use crate::patch;
 use crate::error::{ApiError, Result};
 use crate::request::Query;
 use http::HeaderMap;
@@ -64,7 +65,7 @@ impl Context {
                 )));
             }
             Some(name) => name.to_owned(),
-            None => manager_from_user_agent(headers),
+            None => patch::manager_or_user_agent("", user_agent(headers)),
         };
         Ok(Context {
             user,
@@ -78,6 +79,21 @@ impl Context {
         })
     }
 
+    /// For what the server writes by itself.
+    pub fn internal(now: Timestamp) -> Context {
+        let groups = vec![User::MASTERS.to_owned(), User::AUTHENTICATED.to_owned()];
+        Context {
+            user: Arc::new(User { name: "system:apiserver".to_owned(), groups, ..User::default() }),
+            now,
+            dry_run: false,
+            field_validation: FieldValidation::Ignore,
+            field_manager: "kube-apiserver".to_owned(),
+            force: false,
+            is_apply: false,
+            warnings: Mutex::default(),
+        }
+    }
+
     /// Tells the client something that did not stop the request.
     pub fn warn(&self, warning: impl Into<String>) {
         let mut warnings = self.warnings.lock();
@@ -88,9 +104,6 @@ impl Context {
     }
 }
 
-/// The program's name, up to the first slash: `kubectl/v1.35` is `kubectl`.
-fn manager_from_user_agent(headers: &HeaderMap) -> String {
-    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
-    let name = agent.split('/').next().unwrap_or_default();
-    name.chars().filter(|c| !c.is_control()).take(LONGEST_MANAGER).collect()
+fn user_agent(headers: &HeaderMap) -> &str {
+    headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown")
 }

@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::storage::{Change, parse};
 use crate::verbs::delete;
 use crate::write::{self, Part};
-use api::crd::{self, status};
+use api::crd;
 use api::{Kind, Value, object};
 use jiff::Timestamp;
 use listwatch::{Scope, Since};
@@ -82,14 +82,14 @@ async fn settle_status(server: &Server, resource: &Resource, definition: &Value,
     let name = object::name(definition);
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     let others = all.iter().filter(|other| object::name(other) != name);
-    let taken = status::Names::of_group(group, others);
+    let taken = crd::Names::of_group(group, others);
     let now = Timestamp::now();
-    if status::next_status(definition, &taken, now).is_none() {
+    if crd::next_status(definition, &taken, now).is_none() {
         return Ok(());
     }
     server
         .modify(resource, "", name, false, |current| {
-            Ok(match status::next_status(current, &taken, now) {
+            Ok(match crd::next_status(current, &taken, now) {
                 Some(status) => {
                     let mut next = current.clone();
                     next["status"] = status;
@@ -105,7 +105,7 @@ async fn settle_status(server: &Server, resource: &Resource, definition: &Value,
 /// Serves the kinds of all established definitions, and tells discovery and OpenAPI.
 async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> {
     let established: Vec<&Value> =
-        definitions.iter().filter(|definition| status::condition_is_true(definition, "Established")).collect();
+        definitions.iter().filter(|definition| crd::condition_is_true(definition, "Established")).collect();
     let signature: Vec<(String, i64)> = established
         .iter()
         .map(|d| (object::name(d).to_owned(), d["metadata"]["generation"].as_i64().unwrap_or(0)))

@@ -2,6 +2,7 @@
 
 use crate::context::{Context, FieldValidation};
 use crate::error::{ApiError, Result};
+use api::schema::TypeError;
 use api::{Kind, Value, decode};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -28,13 +29,13 @@ pub fn document(headers: &HeaderMap, body: &[u8]) -> Result<decode::Decoded> {
 
 /// JSON text.
 pub fn json(body: &[u8]) -> Result<decode::Decoded> {
-    decode::json(body).map_err(|error| ApiError::bad_request(error.to_string()))
+    decode::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
 /// YAML text (of which JSON is a part, and decoded as such where it is).
 pub fn yaml(body: &[u8]) -> Result<decode::Decoded> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
-        && let Ok(decoded) = decode::json(body)
+        && let Ok(decoded) = decode::decode(body)
     {
         return Ok(decoded);
     }
@@ -54,9 +55,15 @@ pub fn object(kind: &Kind, headers: &HeaderMap, body: &[u8], context: &Context) 
 pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Result<Value> {
     let decode::Decoded { mut value, duplicates } = decoded;
     identify(kind, &mut value)?;
-    let unknown = match kind.custom {
-        Some(_) => kind.prune(&mut value),
-        None => kind.schema().check(&mut value).map_err(|error| cannot_be_handled(kind, &error.to_string()))?,
+    let wrong_type = |error: TypeError| cannot_be_handled(kind, &error.to_string());
+    let unknown = match &kind.custom {
+        Some(custom) => {
+            if let (Some(schema), Some(metadata)) = (kind.schema().property("metadata"), value.get_mut("metadata")) {
+                schema.check(metadata).map_err(wrong_type)?;
+            }
+            custom.prune(&mut value)
+        }
+        None => kind.schema().check(&mut value).map_err(wrong_type)?,
     };
     let complaints: Vec<String> = unknown
         .iter()

@@ -2,6 +2,7 @@
 //!
 //! The message is for the client; what only operators should see is logged where it happens, never returned.
 
+use crate::patch::{ApplyError, PatchError};
 use api::FieldError;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -110,13 +111,6 @@ impl ApiError {
             name,
             "the object has been modified; please apply your changes to the latest version and try again",
         )
-    }
-
-    /// 409 of server-side apply, with its causes.
-    pub fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
-        let mut error = Self::new(StatusCode::CONFLICT, "Conflict", message);
-        error.details = Some(json!({ "causes": causes }));
-        error
     }
 
     /// 410: history that is gone; list again.
@@ -246,6 +240,36 @@ impl From<listwatch::Error> for ApiError {
             listwatch::Error::TooOld { .. } => ApiError::expired(error.to_string()),
             listwatch::Error::Future { asked, current } => store::Error::Future { asked, current }.into(),
             listwatch::Error::Closed => ApiError::no_such_path(),
+        }
+    }
+}
+
+/// Patches that do not apply.
+impl From<PatchError> for ApiError {
+    fn from(error: PatchError) -> Self {
+        match error {
+            PatchError::BadRequest(message) => ApiError::bad_request(message),
+            PatchError::Unprocessable(message) => ApiError::unprocessable(message),
+            PatchError::TooLarge(message) => ApiError::too_large(message),
+        }
+    }
+}
+
+/// Configurations that are not applied.
+impl From<ApplyError> for ApiError {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::BadRequest(message) => ApiError::bad_request(message),
+            ApplyError::Untyped { .. } => {
+                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
+            }
+            ApplyError::Conflict { message, causes } => {
+                let mut conflict = ApiError::new(StatusCode::CONFLICT, "Conflict", message);
+                for cause in causes {
+                    conflict = conflict.with_cause("FieldManagerConflict", &cause.message, &cause.field);
+                }
+                conflict
+            }
         }
     }
 }

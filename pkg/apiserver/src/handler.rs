@@ -77,14 +77,17 @@ async fn answer(
         let error = ApiError::bad_request(format!("the server does not support the method {method}"));
         return Err(ApiError { code: http::StatusCode::METHOD_NOT_ALLOWED, reason: "MethodNotAllowed", ..error });
     }
-    let user = identity::authenticate(server, connection, headers).await?;
+    let user = identity::authenticate(server, connection, headers)?;
     let user = identity::impersonate(server, user, headers)?;
     authorize(server, &user, &info)?;
     let Some(target) = &info.target else {
-        return match health::handle(server, path, &query).or_else(|| meta_paths::handle(server, path, headers)) {
-            Some(answer) if matches!(*method, Method::GET | Method::HEAD) => answer,
-            _ => Err(ApiError::no_such_path()),
-        };
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Err(ApiError::no_such_path());
+        }
+        if let Some(answer) = health::handle(server, path, &query).await {
+            return Ok(answer);
+        }
+        return meta_paths::handle(server, path, headers).ok_or_else(ApiError::no_such_path)?;
     };
     let resource =
         server.registry.get(target.group, target.version, target.resource).ok_or_else(ApiError::no_such_path)?;
@@ -136,23 +139,18 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
 fn authorize(server: &Server, user: &User, info: &RequestInfo<'_>) -> Result<()> {
     let attributes = attributes(user, info);
     let decision = server.auth.authorize(&attributes);
-    if decision.allowed { Ok(()) } else { Err(identity::forbidden(&attributes, &decision.reason)) }
+    if decision.allowed { Ok(()) } else { Err(identity::forbidden(&attributes, &decision.reason.to_string())) }
 }
 
 /// What a request wants, as authorizers see it.
 pub fn attributes<'a>(user: &'a User, info: &'a RequestInfo<'a>) -> Attributes<'a> {
     match &info.target {
         Some(target) => Attributes {
-            user,
-            verb: info.verb,
-            group: target.group,
             version: target.version,
-            resource: target.resource,
             subresource: target.subresource,
             namespace: &target.namespace,
             name: &target.name,
-            path: "",
-            is_resource: true,
+            ..Attributes::resource(user, info.verb, target.group, target.resource)
         },
         None => Attributes::non_resource(user, info.verb, info.path),
     }

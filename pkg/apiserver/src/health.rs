@@ -1,7 +1,6 @@
 //! `/healthz`, `/livez`, `/readyz`, `/version`, `/metrics`: what load balancers, probes and graphs ask.
 
 use crate::answer::{self, Answer};
-use crate::error::Result;
 use crate::metrics;
 use crate::request::Query;
 use crate::server::Server;
@@ -9,15 +8,19 @@ use http::StatusCode;
 use http::header::HeaderValue;
 use serde_json::json;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The version of the API that is served, and of this program.
 pub const KUBERNETES_VERSION: &str = "v1.35.0";
 
+/// A store that takes longer than this to answer is not healthy.
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Answers the paths of this module; `None` for others.
-pub fn handle(server: &Server, path: &str, query: &Query) -> Option<Result<Answer>> {
+pub async fn handle(server: &Server, path: &str, query: &Query) -> Option<Answer> {
     match path {
-        "/version" => return Some(Ok(answer::json(StatusCode::OK, &version()))),
-        "/metrics" => return Some(Ok(render_metrics(server))),
+        "/version" => return Some(answer::json(StatusCode::OK, &version())),
+        "/metrics" => return Some(render_metrics(server)),
         _ => {}
     }
     let (endpoint, only) = ["healthz", "livez", "readyz"].iter().find_map(|endpoint| {
@@ -27,13 +30,14 @@ pub fn handle(server: &Server, path: &str, query: &Query) -> Option<Result<Answe
     })?;
     let excluded: Vec<&str> = query.all("exclude").collect();
     let checks: Vec<Check> = checks(server, endpoint)
+        .await
         .into_iter()
         .filter(|check| (only.is_empty() || check.name == only) && !excluded.contains(&check.name))
         .collect();
     if checks.is_empty() {
         return None;
     }
-    Some(Ok(report(endpoint, &checks, query.all("verbose").next().is_some())))
+    Some(report(endpoint, &checks, query.all("verbose").next().is_some()))
 }
 
 struct Check {
@@ -41,10 +45,11 @@ struct Check {
     healthy: bool,
 }
 
-fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
+async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
     let mut checks = vec![Check { name: "ping", healthy: true }];
     if endpoint != "livez" {
-        checks.push(Check { name: "storage", healthy: server.hub.is_connected() });
+        let answered = tokio::time::timeout(STORAGE_TIMEOUT, server.store.revision()).await;
+        checks.push(Check { name: "etcd", healthy: matches!(answered, Ok(Ok(_))) });
         checks.push(Check { name: "poststarthook/bootstrap", healthy: server.is_bootstrapped() });
     }
     if endpoint == "readyz" {

@@ -12,6 +12,7 @@
 //! It never talks to other components: they talk to it.
 
 pub mod admission;
+mod aggregation;
 pub mod answer;
 pub mod auth;
 pub mod body;

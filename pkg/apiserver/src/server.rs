@@ -1,16 +1,16 @@
 //! The server as a whole: what all requests share, and its life from start to drained.
 
-use crate::auth::Auth;
 use crate::config::{Config, EtcdConfig};
 use crate::encryption::Encryption;
 use crate::error::ApiError;
 use crate::metrics::ServerMetrics;
-use crate::openapi::Documents;
+use crate::openapi;
 use crate::registry::Registry;
-use crate::{bootstrap, compaction, connections, crds, identity};
+use crate::identity::{self, Auth};
+use crate::{aggregation, bootstrap, compaction, connections, crds};
 use api::{Kind, Value};
-use listwatch::Hub;
-use std::net::SocketAddr;
+use parking_lot::Mutex;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,8 +29,6 @@ pub struct Server {
     pub address: SocketAddr,
     /// Where objects are kept.
     pub store: Arc<dyn Store>,
-    /// What feeds the caches.
-    pub hub: Hub,
     /// The kinds and their caches.
     pub registry: Registry,
     /// Who may do what.
@@ -40,10 +38,11 @@ pub struct Server {
     /// What it counts.
     pub metrics: ServerMetrics,
     /// OpenAPI documents that were asked for.
-    pub documents: Documents,
+    pub documents: openapi::Cache,
     /// Cancelled when it is to end.
     pub shutdown: CancellationToken,
     bootstrapped: AtomicBool,
+    custom_kinds: Mutex<Vec<(String, i64)>>,
 }
 
 /// Why a server did not start, or ended.
@@ -61,9 +60,6 @@ pub enum StartError {
     /// The store.
     #[error("open the store")]
     Store(#[from] store::Error),
-    /// The caches.
-    #[error("fill the caches")]
-    Caches(#[from] listwatch::Error),
     /// The encryption keys.
     #[error("open the encryption keys")]
     Encryption(#[from] crate::encryption::Error),
@@ -99,29 +95,34 @@ pub async fn run(
     let credentials = identity::credentials(&config, address)?;
     let store = open_store(&config).await?;
     let encryption = Encryption::open(&config.data_dir)?;
-    let hub = Hub::start(store.clone()).await?;
-    let registry = Registry::start(hub.clone(), encryption.decoder()).await?;
-    let auth = Auth::new(&credentials, &config);
+    let registry = Registry::start(store.clone(), encryption.decoder()).await?;
+    let auth = Auth::new(&credentials, &config)?;
     let server = Arc::new(Server {
         address,
         store,
-        hub,
         registry,
         auth,
         encryption,
         metrics: ServerMetrics::default(),
-        documents: Documents::default(),
+        documents: openapi::Cache::new(),
         shutdown: shutdown.clone(),
         bootstrapped: AtomicBool::new(false),
+        custom_kinds: Mutex::default(),
         config,
     });
     let tasks = TaskTracker::new();
-    identity::follow(&server, &tasks);
+    identity::follow(&server, &tasks).await;
     server.catch_up().await.map_err(not_bootstrapped)?;
     crds::load(&server).await.map_err(not_bootstrapped)?;
     bootstrap::run(&server).await.map_err(not_bootstrapped)?;
+    let url = server.url();
+    credentials
+        .pki
+        .write_admin_kubeconfig(&url)
+        .map_err(|source| StartError::Pki { dir: server.config.data_dir.clone(), source })?;
     server.bootstrapped.store(true, Relaxed);
     tasks.spawn(bootstrap::keep_default_accounts(server.clone(), shutdown.clone()));
+    tasks.spawn(aggregation::keep(server.clone(), shutdown.clone()));
     tasks.spawn(crds::keep(server.clone(), shutdown.clone()));
     tasks.spawn(compaction::keep(server.clone(), shutdown.clone()));
     connections::serve(server, credentials, listener, tasks, ready).await
@@ -155,6 +156,24 @@ fn tls(etcd: &EtcdConfig) -> Result<Option<store::Tls>, StartError> {
 }
 
 impl Server {
+    /// Where clients on this machine reach it.
+    pub fn url(&self) -> String {
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        format!("https://{}", SocketAddr::new(ip, self.address.port()))
+    }
+
+    /// Whether the custom kinds differ from those seen last; they are remembered.
+    pub fn custom_kinds_changed(&self, signature: Vec<(String, i64)>) -> bool {
+        let mut known = self.custom_kinds.lock();
+        let is_new = *known != signature;
+        *known = signature;
+        is_new
+    }
+
     /// Whether the first objects are there.
     pub fn is_bootstrapped(&self) -> bool {
         self.bootstrapped.load(Relaxed)

@@ -9,7 +9,7 @@ use crate::admission::{self, Operation};
 use crate::context::Context;
 use crate::deletion;
 use crate::error::{ApiError, Result};
-use crate::patch::managed_fields::{self, ApplyContext};
+use crate::patch::{self, WriteContext};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::Change;
@@ -42,20 +42,34 @@ impl Part {
 /// Completes and checks an object that is to be created. The name is set already. Returns what must be written along.
 pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context: &Context) -> Result<Vec<Write>> {
     let kind = &*resource.kind;
-    (kind.default)(new);
+    default(kind, new);
     admission::admit(server, Operation::Create, resource, "", context, new, None)?;
     if kind.has_status() && !kind.status_on_create {
         remove(new, "status");
     }
     (kind.prepare)(new, None);
-    managed_fields::track_update(kind.schema(), None, new, &apply_context(kind, context, Part::Main));
+    if !context.is_apply {
+        let api_version = kind.api_version();
+        patch::track_update(kind.schema(), None, new, &write_context(kind, &api_version, context, Part::Main));
+    }
     let mut errors = Errors::new();
     let field = Field::root(new);
     meta::validate(&field, kind, &mut errors);
     (kind.validate)(&field, &mut errors);
-    kind.validate_custom(&field, None, &mut errors);
+    (kind.validate_create)(&field, &mut errors);
+    if let Some(custom) = &kind.custom {
+        custom.validate(new, None, &mut errors);
+    }
     invalid_if_any(kind, new, errors)?;
     crate::services::allocate(server, kind, new, None)
+}
+
+/// Fills in what was left out.
+fn default(kind: &Kind, object: &mut Value) {
+    (kind.default)(object);
+    if let Some(custom) = &kind.custom {
+        custom.default(object);
+    }
 }
 
 /// Completes and checks what an object is to become, and says what that means for the store.
@@ -69,7 +83,7 @@ pub fn changed_object(
 ) -> Result<Change> {
     let kind = &*resource.kind;
     keep_what_the_server_owns(kind, &mut new, old, part);
-    (kind.default)(&mut new);
+    default(kind, &mut new);
     admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
     match part {
         Part::Status => (kind.prepare_status)(&mut new, Some(old)),
@@ -77,7 +91,8 @@ pub fn changed_object(
     }
     count_generation(kind, &mut new, old, part);
     if !context.is_apply {
-        managed_fields::track_update(kind.schema(), Some(old), &mut new, &apply_context(kind, context, part));
+        let api_version = kind.api_version();
+        patch::track_update(kind.schema(), Some(old), &mut new, &write_context(kind, &api_version, context, part));
     }
     validate_change(kind, &new, old, part)?;
     let mut writes = crate::services::allocate(server, kind, &mut new, Some(old))?;
@@ -92,12 +107,17 @@ pub fn changed_object(
 }
 
 /// Who writes, for `metadata.managedFields`.
-pub fn apply_context<'a>(kind: &Kind, context: &'a Context, part: Part) -> ApplyContext<'a> {
-    ApplyContext {
+pub fn write_context<'a>(kind: &Kind, api_version: &'a str, context: &'a Context, part: Part) -> WriteContext<'a> {
+    let reset_fields: &[&str] = match part {
+        Part::Main if kind.has_status() => &["status"],
+        Part::Status => &["spec", "metadata.labels"],
+        _ => &[],
+    };
+    WriteContext {
         manager: &context.field_manager,
-        api_version: kind.api_version(),
+        api_version,
         subresource: part.name(),
-        force: context.force,
+        reset_fields,
         now: context.now,
     }
 }
@@ -147,7 +167,7 @@ fn keep_what_the_server_owns(kind: &Kind, new: &mut Value, old: &Value, part: Pa
     put_or_remove(metadata, "resourceVersion", had.and_then(|had| had.get("resourceVersion")));
     if part == Part::Status {
         for name in ["labels", "finalizers", "ownerReferences"] {
-            if kind.group != "" || name != "labels" {
+            if !kind.group.is_empty() || name != "labels" {
                 put_or_remove(metadata, name, had.and_then(|had| had.get(name)));
             }
         }
@@ -188,7 +208,7 @@ fn validate_change(kind: &Kind, new: &Value, old: &Value, part: Part) -> Result<
     let mut errors = Errors::new();
     let (new_field, old_field) = (Field::root(new), Field::root(old));
     meta::validate(&new_field, kind, &mut errors);
-    meta::validate_update(&new_field, &old_field, &mut errors);
+    meta::validate_update(&new_field, &old_field, kind, &mut errors);
     if let Some(error) = deletion::check_no_new_finalizers(new, old) {
         errors.push(error);
     }
@@ -200,6 +220,8 @@ fn validate_change(kind: &Kind, new: &Value, old: &Value, part: Part) -> Result<
         Part::Status => (kind.validate_status)(&new_field, &old_field, &mut errors),
         Part::Other(_) => (kind.validate)(&new_field, &mut errors),
     }
-    kind.validate_custom(&new_field, Some(&old_field), &mut errors);
+    if let Some(custom) = &kind.custom {
+        custom.validate(new, Some(old), &mut errors);
+    }
     invalid_if_any(kind, new, errors)
 }

@@ -7,7 +7,8 @@ use crate::handler::Call;
 use crate::patch::PatchType;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::verbs::{patch::patch_in_place, update};
+use crate::verbs::patch::patch_in_place;
+use crate::verbs::update::{self, Precondition};
 use crate::write::Part;
 use api::{Errors, Field, Value};
 use http::StatusCode;
@@ -20,7 +21,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         ("update", _) => None,
         (_, "application/json-patch+json") => Some(PatchType::Json),
         (_, "application/merge-patch+json") => Some(PatchType::Merge),
-        (_, "application/strategic-merge-patch+json") => Some(PatchType::Strategic),
+        (_, "application/strategic-merge-patch+json") => Some(PatchType::StrategicMerge),
         _ => return Err(ApiError::unsupported_media_type("application/strategic-merge-patch+json")),
     };
     let body = match patch_type {
@@ -30,7 +31,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let updated = update::change(server, resource, call, Part::Other("ephemeralcontainers"), &context, |pod| {
         let wanted = match patch_type {
             None => {
-                update::check_preconditions(kind, &body, pod)?;
+                update::check_preconditions(kind, &body, pod, Precondition::Optional)?;
                 body.clone()
             }
             Some(patch_type) => {

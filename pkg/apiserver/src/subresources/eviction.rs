@@ -9,7 +9,7 @@ use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::Change;
 use crate::{time, verbs::delete};
-use api::selector::LabelSelector;
+use api::selector::{LabelSelector, Labels};
 use api::{Value, object};
 use http::StatusCode;
 use serde_json::json;
@@ -47,8 +47,7 @@ fn needs_budget(pod: &Value) -> bool {
 }
 
 fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<String> {
-    let empty = json!({});
-    let labels = pod["metadata"].get("labels").unwrap_or(&empty);
+    let labels = Labels::from_json(&pod["metadata"]["labels"]);
     budgets
         .objects(Some(namespace))
         .iter()
@@ -57,7 +56,7 @@ fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<Str
             budget["spec"]
                 .get("selector")
                 .and_then(|selector| LabelSelector::from_json(selector).ok())
-                .is_some_and(|selector| selector.matches_json(labels))
+                .is_some_and(|selector| selector.matches(&labels))
         })
         .map(|budget| object::name(&budget).to_owned())
         .collect()

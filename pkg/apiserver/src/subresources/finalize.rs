@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::verbs::update;
+use crate::verbs::update::{self, Precondition};
 use crate::write::Part;
 use http::StatusCode;
 
@@ -16,7 +16,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let body = decode::object(&resource.kind, call.headers, &call.body, &context)?;
     update::check_identity(&resource.kind, &body, "", &call.target.name)?;
     let updated = update::change(server, resource, call, Part::Other("finalize"), &context, |namespace| {
-        update::check_preconditions(&resource.kind, &body, namespace)?;
+        update::check_preconditions(&resource.kind, &body, namespace, Precondition::Optional)?;
         let spec = api::object::object_mut(namespace, "spec");
         match body["spec"].get("finalizers") {
             Some(finalizers) => spec.insert("finalizers".into(), finalizers.clone()),

@@ -3,7 +3,7 @@
 use crate::answer::{self, Answer};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
-use crate::patch::{self, PatchError, PatchType};
+use crate::patch::{self, PatchType};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::verbs::update;
@@ -47,7 +47,9 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, paths
     let updated = update::change(server, resource, call, Part::Other("scale"), &context, |object| {
         let wanted = match patch_type {
             None => body.clone(),
-            Some(patch_type) => patch_scale(patch_type, &scale_of(object, paths), &body)?,
+            Some(patch_type) => {
+                patch::apply_patch(patch_type, &api::Schema::default(), scale_of(object, paths), body.clone())?
+            }
         };
         if let Some(version) = object::meta(&wanted, "resourceVersion").filter(|version| !version.is_empty())
             && Some(version) != object::meta(object, "resourceVersion")
@@ -73,13 +75,6 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, paths
     })
     .await?;
     answer::formatted(call, StatusCode::OK, &scale_of(&updated, paths)).map(|answer| answer.with_warnings(&context))
-}
-
-fn patch_scale(patch_type: PatchType, scale: &Value, body: &Value) -> Result<Value> {
-    patch::apply_patch(patch_type, &api::Schema::default(), scale, body).map_err(|error| match error {
-        PatchError::BadRequest(message) => ApiError::bad_request(message),
-        PatchError::Unprocessable(message) => ApiError::unprocessable(message),
-    })
 }
 
 fn scale_of(object: &Value, paths: &Paths<'_>) -> Value {

@@ -5,10 +5,11 @@ use crate::context::Context;
 use crate::decode;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
-use crate::patch::{self, ApplyError, PatchError, PatchType};
+use crate::patch::{self, ApplyError, PatchType};
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::verbs::{create, update};
+use crate::verbs::update::{self, Precondition};
+use crate::verbs::create;
 use crate::write::{self, Part};
 use api::{Kind, Value, object};
 use http::StatusCode;
@@ -25,7 +26,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             ));
         }
-        "application/strategic-merge-patch+json" => PatchType::Strategic,
+        "application/strategic-merge-patch+json" => PatchType::StrategicMerge,
         "application/apply-patch+yaml" => return apply(server, resource, call, part).await,
         _ => return Err(ApiError::unsupported_media_type(TYPES)),
     };
@@ -40,15 +41,12 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
 
 /// Applies a patch to an object and checks what came out as if it had been sent.
 pub fn patch_in_place(kind: &Kind, object: &mut Value, patch_type: PatchType, body: &Value, context: &Context) -> Result<()> {
-    let patched = patch::apply_patch(patch_type, kind.schema(), object, body).map_err(|error| match error {
-        PatchError::BadRequest(message) => ApiError::bad_request(message),
-        PatchError::Unprocessable(message) => ApiError::unprocessable(message),
-    })?;
+    let patched = patch::apply_patch(patch_type, kind.schema(), object.clone(), body.clone())?;
     if object::name(&patched) != object::name(object) || object::namespace(&patched) != object::namespace(object) {
         return Err(ApiError::bad_request("the name or namespace of an object cannot be changed by a patch"));
     }
     let patched = decode::checked(kind, api::decode::Decoded { value: patched, duplicates: Vec::new() }, context)?;
-    update::check_preconditions(kind, &patched, object)?;
+    update::check_preconditions(kind, &patched, object, Precondition::Optional)?;
     *object = patched;
     Ok(())
 }
@@ -74,30 +72,21 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
     if applied["metadata"].get("managedFields").and_then(Value::as_array).is_some_and(|list| !list.is_empty()) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
+    let api_version = kind.api_version();
+    let by = write::write_context(kind, &api_version, &context, part);
     let merged = server
         .modify(resource, update::namespace_of(kind, namespace), name, context.dry_run, |current| {
-            update::check_preconditions_of_apply(kind, &named, current)?;
-            let merged = patch::apply(kind.schema(), Some(current), &applied, &write::apply_context(kind, &context, part))
-                .map_err(|error| apply_error(kind, error))?;
+            update::check_preconditions(kind, &named, current, Precondition::Optional)?;
+            let merged = patch::apply(kind.schema(), Some(current), &applied, &by, context.force)?;
             write::changed_object(server, resource, merged, current, part, &context)
         })
         .await;
     match merged {
         Err(error) if error.code == StatusCode::NOT_FOUND && part == Part::Main => {
-            let new = patch::apply(kind.schema(), None, &named, &write::apply_context(kind, &context, part))
-                .map_err(|error| apply_error(kind, error))?;
+            let new = patch::apply(kind.schema(), None, &named, &by, context.force)?;
             let created = create::create(server, resource, new, namespace, &context).await?;
             answer::object(resource, call, StatusCode::CREATED, created, &context)
         }
         other => answer::object(resource, call, StatusCode::OK, other?.into_object(), &context),
-    }
-}
-
-fn apply_error(kind: &Kind, error: ApplyError) -> ApiError {
-    match error {
-        ApplyError::Conflict { message, causes } => ApiError::apply_conflict(message, causes),
-        ApplyError::Invalid(message) => {
-            ApiError::internal(format!("failed to create typed patch object ({}): {message}", kind.kind))
-        }
     }
 }

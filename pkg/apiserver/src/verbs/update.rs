@@ -21,7 +21,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
     check_identity(kind, &body, namespace, name)?;
     let updated = server
         .modify(resource, namespace_of(kind, namespace), name, context.dry_run, |current| {
-            check_preconditions(kind, &body, current)?;
+            check_preconditions(kind, &body, current, Precondition::of(kind))?;
             write::changed_object(server, resource, body.clone(), current, part, &context)
         })
         .await;
@@ -56,8 +56,24 @@ pub fn check_identity(kind: &Kind, body: &Value, namespace: &str, name: &str) ->
     Ok(())
 }
 
+/// Whether a write must name the resourceVersion it is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precondition {
+    /// It must.
+    Required,
+    /// It may.
+    Optional,
+}
+
+impl Precondition {
+    /// What the kind says of a PUT.
+    pub fn of(kind: &Kind) -> Precondition {
+        if kind.unconditional_update { Precondition::Optional } else { Precondition::Required }
+    }
+}
+
 /// The object that the client has seen must be the one that is there.
-pub fn check_preconditions(kind: &Kind, body: &Value, current: &Value) -> Result<()> {
+pub fn check_preconditions(kind: &Kind, body: &Value, current: &Value, version: Precondition) -> Result<()> {
     let name = object::name(current);
     let uid = object::meta(current, "uid").unwrap_or_default();
     if let Some(asked) = object::meta(body, "uid").filter(|asked| !asked.is_empty() && *asked != uid) {
@@ -70,7 +86,7 @@ pub fn check_preconditions(kind: &Kind, body: &Value, current: &Value) -> Result
     match object::meta(body, "resourceVersion").filter(|version| !version.is_empty() && *version != "0") {
         Some(version) if Some(version) != object::meta(current, "resourceVersion") => Err(ApiError::modified(kind, name)),
         Some(_) => Ok(()),
-        None if kind.unconditional_update => Ok(()),
+        None if version == Precondition::Optional => Ok(()),
         None => {
             let mut errors = Errors::new();
             let root = Field::root(body);
