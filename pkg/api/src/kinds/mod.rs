@@ -9,7 +9,15 @@ pub mod service;
 pub mod apps;
 pub mod autoscaling;
 pub mod batch;
+pub mod coordination;
+pub mod discovery;
 pub mod minik8s;
+pub mod networking;
+pub mod node;
+pub mod policy;
+pub mod rbac;
+pub mod scheduling;
+pub mod storage;
 
 use crate::kind::Kind;
 use std::sync::{Arc, LazyLock};
@@ -31,6 +39,30 @@ const BUILT_IN: &[fn() -> Kind] = &[
     // batch/v1
     batch::cron_job::kind,
     batch::job::kind,
+    // coordination.k8s.io/v1
+    coordination::lease::kind,
+    // discovery.k8s.io/v1
+    discovery::endpoint_slice::kind,
+    // networking.k8s.io/v1
+    networking::ingress::kind,
+    networking::ingress_class::kind,
+    networking::network_policy::kind,
+    // node.k8s.io/v1
+    node::runtime_class::kind,
+    // policy/v1
+    policy::pod_disruption_budget::kind,
+    // rbac.authorization.k8s.io/v1
+    rbac::cluster_role::kind,
+    rbac::cluster_role_binding::kind,
+    rbac::role::kind,
+    rbac::role_binding::kind,
+    // scheduling.k8s.io/v1
+    scheduling::priority_class::kind,
+    // storage.k8s.io/v1
+    storage::csi_driver::kind,
+    storage::csi_node::kind,
+    storage::storage_class::kind,
+    storage::volume_attachment::kind,
     // minik8s.io/v1
     minik8s::dns::kind,
     minik8s::function::kind,

@@ -1,0 +1,3 @@
+//! discovery.k8s.io/v1: where services lead to.
+
+pub mod endpoint_slice;

@@ -1,0 +1,3 @@
+//! policy/v1: how many pods may be missing at a time.
+
+pub mod pod_disruption_budget;

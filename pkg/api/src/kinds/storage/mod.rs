@@ -1,0 +1,6 @@
+//! storage.k8s.io/v1: where volumes come from, and where they are attached.
+
+pub mod csi_driver;
+pub mod csi_node;
+pub mod storage_class;
+pub mod volume_attachment;
