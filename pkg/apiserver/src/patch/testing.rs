@@ -3,15 +3,14 @@
 use api::Schema;
 use api::schema::raw_definitions_of;
 use proptest::prelude::*;
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
 /// The schema of a type with our facts, self-contained: it does not depend on which kinds are served.
 pub(super) fn schema_of<T: JsonSchema>() -> Schema {
-    let define: fn(&mut SchemaGenerator) = |generator| {
+    let definitions = raw_definitions_of(|generator| {
         generator.subschema_for::<T>();
-    };
-    let definitions = raw_definitions_of([define]);
+    });
     Schema::from_json(&inlined(&definitions[&*T::schema_name()], &definitions, 0))
 }
 
