@@ -52,6 +52,13 @@ impl Answer {
     }
 }
 
+/// No body at all.
+pub fn empty(code: StatusCode) -> Answer {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = code;
+    Answer(response)
+}
+
 /// JSON bytes that are there already.
 pub fn json_bytes(code: StatusCode, bytes: Bytes) -> Answer {
     Answer::new(code, JSON, Body::full(bytes))

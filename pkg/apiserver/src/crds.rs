@@ -119,7 +119,6 @@ async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> 
         tracing::error!(%error, "cannot serve custom resources");
         crate::error::ApiError::unavailable("custom resources cannot be served at the moment")
     })?;
-    server.documents.forget();
     Ok(())
 }
 

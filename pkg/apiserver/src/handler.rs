@@ -87,7 +87,7 @@ async fn answer(
         if let Some(answer) = health::handle(server, path, &query).await {
             return Ok(answer);
         }
-        return meta_paths::handle(server, path, headers).ok_or_else(ApiError::no_such_path)?;
+        return meta_paths::handle(server, path, headers).await.ok_or_else(ApiError::no_such_path)?;
     };
     let resource =
         server.registry.get(target.group, target.version, target.resource).ok_or_else(ApiError::no_such_path)?;
@@ -183,9 +183,10 @@ impl Drop for Permit<'_> {
 }
 
 fn compress(headers: &HeaderMap, response: &mut Response<Body>) {
+    let is_encoded = response.headers().contains_key(CONTENT_ENCODING);
     let Body::Chunks(chunks) = response.body_mut() else { return };
     let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-    if response.headers().contains_key(CONTENT_ENCODING) || !negotiate::compress(headers, bytes) {
+    if is_encoded || !negotiate::compress(headers, bytes) {
         return;
     }
     let chunks = std::mem::take(chunks);

@@ -1,7 +1,7 @@
 //! Who asks: credentials that the server has, what clients show, and the indexes that permission is decided from.
 
 use crate::auth::authn::{Authenticator, ServiceAccountTokens, user_of_certificate};
-use crate::auth::{Attributes, Authorizer, Decision, Identity, Lookup, User, impersonation};
+use crate::auth::{Attributes, Authorizer, Decision, Identity, Lookup, User, impersonation, token};
 use crate::config::Config;
 use crate::connections::{ClientCertificate, Connection};
 use crate::error::{ApiError, Result};
@@ -38,7 +38,7 @@ pub struct Credentials {
     pub tls: Tls,
     /// What is in the data directory.
     pub pki: ServerPki,
-    names: pki::ServerNames,
+    names: pki::Config,
 }
 
 /// Who somebody is, and what they may do.
@@ -58,11 +58,12 @@ pub struct Auth {
 
 impl Auth {
     /// Believes the tokens that the configured keys sign.
-    pub fn new(credentials: &Credentials, config: &Config) -> Result<Auth, StartError> {
-        let key = match &config.service_account_signing_key_file {
-            Some(path) => PrivateKey::from_pem(&read(path)?).map_err(|source| pki_error(path, source))?,
-            None => credentials.pki.signer.key().clone(),
+    pub fn new(config: &Config) -> Result<Auth, StartError> {
+        let path = match &config.service_account_signing_key_file {
+            Some(path) => path.clone(),
+            None => config.data_dir.join("sa.key"),
         };
+        let key = PrivateKey::from_pem(&read(&path)?).map_err(|source| pki_error(&path, source))?;
         let signer = Signer::new(key);
         let mut keys = vec![signer.public().clone()];
         for path in &config.service_account_key_files {
@@ -93,11 +94,7 @@ impl Auth {
 
     /// Where others find those keys.
     pub fn openid_configuration(&self) -> Value {
-        json!({
-            "issuer": self.issuer, "jwks_uri": format!("{}/openid/v1/jwks", self.issuer),
-            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": ["ES256", "RS256"],
-        })
+        token::openid_configuration(&self.issuer, &format!("{}/openid/v1/jwks", self.issuer), &self.verifier)
     }
 }
 
@@ -109,7 +106,7 @@ pub fn credentials(config: &Config, address: SocketAddr) -> Result<Arc<Credentia
         names.push(address.ip().to_string());
     }
     names.extend(std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()));
-    let names = pki::ServerNames { names, service_ip: Some(services::first_address(config.service_cluster_ip_range)) };
+    let names = pki::Config { names, service_ip: Some(services::first_address(config.service_cluster_ip_range)) };
     let pki = pki::ensure(&config.data_dir, &names, Timestamp::now())
         .map_err(|source| StartError::Pki { dir: config.data_dir.clone(), source })?;
     let (certificate, key) = serving_certificate(config, &pki)?;
@@ -187,17 +184,18 @@ pub fn authenticate(server: &Server, connection: &Connection, headers: &HeaderMa
 
 /// Who a request wants to be taken for, if its sender may.
 pub fn impersonate(server: &Server, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>> {
-    let named = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-    let Some(wish) = impersonation::parse(named).map_err(|error| ApiError::bad_request(error.to_string()))? else {
+    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(user);
-    };
-    for check in wish.checks(&user) {
-        let decision = server.auth.authorize(&check);
+    }
+    let Some(wish) = impersonation::from_headers(headers).map_err(ApiError::bad_request)? else { return Ok(user) };
+    for check in &wish.checks {
+        let attributes = check.attributes(&user);
+        let decision = server.auth.authorize(&attributes);
         if !decision.allowed {
-            return Err(forbidden(&check, &decision.reason.to_string()));
+            return Err(forbidden(&attributes, &decision.reason.to_string()));
         }
     }
-    Ok(Arc::new(wish.into_user()))
+    Ok(Arc::new(wish.user))
 }
 
 /// The refusal, in upstream's words.

@@ -161,7 +161,7 @@ impl Query {
 
     /// The first non-empty value of that name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.all(name).find(|value| !value.is_empty())
+        self.0.iter().find(|(n, value)| n == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
     /// All values of that name.

@@ -1,13 +1,13 @@
 //! The server as a whole: what all requests share, and its life from start to drained.
 
 use crate::config::{Config, EtcdConfig};
-use crate::encryption::Encryption;
+use crate::encryption::Keys;
 use crate::error::ApiError;
 use crate::metrics::ServerMetrics;
 use crate::openapi;
 use crate::registry::Registry;
 use crate::identity::{self, Auth};
-use crate::{aggregation, bootstrap, compaction, connections, crds};
+use crate::{aggregation, bootstrap, compaction, connections, crds, storage};
 use api::{Kind, Value};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -34,7 +34,7 @@ pub struct Server {
     /// Who may do what.
     pub auth: Auth,
     /// What seals secrets.
-    pub encryption: Encryption,
+    pub encryption: Arc<Keys>,
     /// What it counts.
     pub metrics: ServerMetrics,
     /// OpenAPI documents that were asked for.
@@ -94,9 +94,9 @@ pub async fn run(
     let address = listener.local_addr().map_err(StartError::Listen)?;
     let credentials = identity::credentials(&config, address)?;
     let store = open_store(&config).await?;
-    let encryption = Encryption::open(&config.data_dir)?;
-    let registry = Registry::start(store.clone(), encryption.decoder()).await?;
-    let auth = Auth::new(&credentials, &config)?;
+    let encryption = Arc::new(Keys::load(&config.data_dir)?);
+    let registry = Registry::start(store.clone(), storage::decoder(encryption.clone())).await?;
+    let auth = Auth::new(&config)?;
     let server = Arc::new(Server {
         address,
         store,

@@ -192,7 +192,12 @@ fn check_range(kind: &Kind, new: &Value, wanted: &Claims, held: &Claims, range: 
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(kind, object::name(new), &errors)) }
 }
 
-/// What a lost race for a key that the user asked for by name is told; others are tried again with another value.
+/// Whether the user asked for what the key stands for, rather than having it chosen.
+pub fn asked_for(given: &Value, key: &str) -> bool {
+    Claims::of(given).keys().contains(key)
+}
+
+/// What somebody is told who asked for an address or port that is taken.
 pub fn taken(kind: &Kind, object: &Value, key: &str) -> ApiError {
     let (path, value, detail) = match key.strip_prefix(ADDRESSES) {
         Some(ip) => ("spec.clusterIPs", json!([ip]), format!("failed to allocate IP {ip}: provided IP is already allocated")),

@@ -7,8 +7,10 @@
 use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 use crate::server::Server;
+use crate::encryption::Keys;
 use api::{Kind, Value, object};
 use bytes::Bytes;
+use std::sync::Arc;
 use store::{Entry, Expect, Revision, Write};
 
 /// An object as it stands in the store, in the version of the resource it was read through.
@@ -46,6 +48,9 @@ impl Outcome {
     }
 }
 
+/// A key that was to be new and is not.
+pub struct TakenKey(pub String);
+
 /// Conflicts in a row before a writer is told to come back later.
 const MOST_ATTEMPTS: usize = 64;
 
@@ -69,17 +74,22 @@ impl Server {
         Ok(Some(Current { object: in_version(&resource.kind, parse(cached.as_json())?), revision: cached.revision() }))
     }
 
-    /// Writes a new object. `Err(None)`: there is one of that name already.
+    /// Writes a new object, together with other writes that must happen with it or not at all. What was in the way
+    /// comes back as the key that was taken.
     pub async fn insert(
         &self,
         kind: &Kind,
         object: &Value,
         mut writes: Vec<Write>,
-    ) -> Result<Revision, store::Error> {
+    ) -> Result<Result<Revision, TakenKey>> {
         let key = kind.key(object::namespace(object), object::name(object));
-        let value = self.seal(kind, &key, object);
+        let value = self.seal(kind, &key, object)?;
         writes.insert(0, Write { key, expect: Expect::Absent, value: Some(value) });
-        self.store.commit(writes).await
+        match self.store.commit(writes).await {
+            Ok(revision) => Ok(Ok(revision)),
+            Err(store::Error::Conflict { key, .. }) => Ok(Err(TakenKey(key))),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Changes one object as `decide` says, again and again until nobody interferes. `decide` sees the object with
@@ -129,7 +139,7 @@ impl Server {
                 });
             }
             let expect = Expect::Revision(present.revision);
-            let sealed = value.as_ref().map(|value| self.seal(kind, &key, value));
+            let sealed = value.as_ref().map(|value| self.seal(kind, &key, value)).transpose()?;
             let mut all = vec![Write { key: key.clone(), expect, value: sealed }];
             all.extend(writes);
             match self.store.commit(all).await {
@@ -162,12 +172,18 @@ impl Server {
     }
 
     /// The bytes to store for an object: in the stored version, without resourceVersion, sealed if it is secret.
-    pub fn seal(&self, kind: &Kind, key: &str, object: &Value) -> Bytes {
+    pub fn seal(&self, kind: &Kind, key: &str, object: &Value) -> Result<Bytes> {
         let plain = match kind.convert {
             Some((_, to_stored)) => object::stored(&to_stored(object.clone())),
             None => object::stored(object),
         };
-        self.encryption.seal(key, plain)
+        if !is_secret(kind) {
+            return Ok(plain.into());
+        }
+        self.encryption.seal(key, &plain).map(Bytes::from).map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, key, "cannot encrypt a value");
+            ApiError::internal("the object cannot be encrypted; see the server's log")
+        })
     }
 
     /// An entry of the store as an object.
@@ -176,9 +192,25 @@ impl Server {
             tracing::error!(%error, key = entry.key, "cannot open a stored value");
             ApiError::internal("a stored object cannot be decrypted; see the server's log")
         })?;
-        let object = parse(&object::served(&plain, entry.modified))?;
+        let object = parse(&object::served(&plain.value, entry.modified))?;
         Ok(Current { object: in_version(kind, object), revision: entry.modified })
     }
+}
+
+/// Whether objects of the kind are sealed in the store.
+fn is_secret(kind: &Kind) -> bool {
+    kind.group.is_empty() && kind.plural == "secrets"
+}
+
+/// Turns stored bytes into JSON, for the caches.
+pub fn decoder(keys: Arc<Keys>) -> listwatch::Decode {
+    Arc::new(move |key, stored| {
+        // Nearly everything is plain, and needs no copy.
+        if stored.first() == Some(&b'{') {
+            return Ok(stored.clone());
+        }
+        Ok(keys.open(key, stored).map(|opened| Bytes::from(opened.value))?)
+    })
 }
 
 /// An object of the stored version in the version of `kind`.

@@ -6,8 +6,3 @@ use jiff::Timestamp;
 pub fn rfc3339(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
-
-/// Now.
-pub fn now() -> String {
-    rfc3339(Timestamp::now())
-}

@@ -47,7 +47,8 @@ fn needs_budget(pod: &Value) -> bool {
 }
 
 fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<String> {
-    let labels = Labels::from_json(&pod["metadata"]["labels"]);
+    let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
+    let labels = Labels::from_iter(labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())));
     budgets
         .objects(Some(namespace))
         .iter()

@@ -8,6 +8,8 @@ mod finalize;
 mod scale;
 mod token;
 
+pub use binding::handle as bind;
+
 use crate::answer::Answer;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;

@@ -7,14 +7,13 @@ use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::storage::set_revision;
-use crate::{names, time, write};
+use crate::storage::{TakenKey, set_revision};
+use crate::{names, services, time, write};
 use api::{Kind, Value, object};
 use http::StatusCode;
-use store::Write;
 
-/// A generated name that is taken is tried again this often.
-const MOST_NAMES: usize = 8;
+/// A generated name or address that is taken is replaced by another this often.
+const MOST_ATTEMPTS: usize = 8;
 
 /// Creates the object in the body.
 pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
@@ -58,24 +57,26 @@ pub async fn create(
             }
             return Ok(new);
         }
-        match insert(server, kind, &new, writes).await? {
-            Some(revision) => {
+        let own_key = kind.key(object::namespace(&new), object::name(&new));
+        match server.insert(kind, &new, writes).await? {
+            Ok(revision) => {
                 set_revision(&mut new, revision);
                 return Ok(new);
             }
-            None if generates && attempt < MOST_NAMES => attempt += 1,
-            None => return Err(ApiError::already_exists(kind, object::name(&new))),
+            Err(TakenKey(key)) if key == own_key => {
+                if !generates || attempt == MOST_ATTEMPTS {
+                    return Err(ApiError::already_exists(kind, object::name(&new)));
+                }
+            }
+            // An address that somebody else was given at the same moment: one that we chose is chosen again.
+            Err(TakenKey(key)) => {
+                if services::asked_for(&object, &key) || attempt == MOST_ATTEMPTS {
+                    return Err(services::taken(kind, &new, &key));
+                }
+                server.catch_up().await?;
+            }
         }
-    }
-}
-
-/// Writes the object; `None` if its name is taken. What is written along may be taken too (an address that somebody
-/// else was given at the same moment): that is for the client to try again.
-async fn insert(server: &Server, kind: &Kind, object: &Value, writes: Vec<Write>) -> Result<Option<store::Revision>> {
-    match server.insert(kind, object, writes).await {
-        Ok(revision) => Ok(Some(revision)),
-        Err(store::Error::Conflict { key, .. }) if key == kind.key(object::namespace(object), object::name(object)) => Ok(None),
-        Err(error) => Err(error.into()),
+        attempt += 1;
     }
 }
 

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::decode;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
-use crate::patch::{self, ApplyError, PatchType};
+use crate::patch::{self, PatchType};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::verbs::update::{self, Precondition};

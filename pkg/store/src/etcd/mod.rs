@@ -64,10 +64,8 @@ const FUTURE: &str = "required revision is a future revision";
 pub struct Tls {
     /// Certificates of those who sign for etcd's servers.
     pub ca: Vec<u8>,
-    /// Our certificate.
-    pub cert: Vec<u8>,
-    /// Its key.
-    pub key: Vec<u8>,
+    /// Our certificate and its key, where etcd asks for them.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The engine over etcd.
@@ -98,10 +96,11 @@ impl Etcd {
             .with_keep_alive_while_idle(true)
             // A member that is cut off from the others must not keep a watch waiting.
             .with_require_leader(true);
-        if let Some(Tls { ca, cert, key }) = tls {
-            let tls = TlsOptions::new()
-                .ca_certificate(Certificate::from_pem(ca))
-                .identity(Identity::from_pem(cert, key));
+        if let Some(Tls { ca, identity }) = tls {
+            let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(ca));
+            if let Some((certificate, key)) = identity {
+                tls = tls.identity(Identity::from_pem(certificate, key));
+            }
             options = options.with_tls(tls);
         }
         let client =
