@@ -110,30 +110,8 @@ fn check(
             }
             check(target, value, structure, place, unknown)
         }
-        Type::Object { properties, additional } => {
-            let Some(members) = value.as_object_mut() else { return wrong(value) };
-            let mut failed = Ok(());
-            members.retain(|name, member| {
-                if failed.is_err() || member.is_null() && additional.is_none() {
-                    return failed.is_err();
-                }
-                let place = Place { parent: Some(place), segment: Segment::Name(name) };
-                match properties.get(name.as_str()).or(additional.as_deref()) {
-                    Some(schema) => {
-                        failed = check(schema, member, structure, &place, unknown);
-                        true
-                    }
-                    None if schema.preserve_unknown => true,
-                    None => {
-                        if unknown.len() < MOST_UNKNOWN {
-                            unknown.push(place.path(true));
-                        }
-                        false
-                    }
-                }
-            });
-            failed
-        }
+        Type::Object { .. } if !value.is_object() => wrong(value),
+        Type::Object { .. } => check_members(schema, value, structure, place, unknown),
         Type::Array(element) => {
             let Some(items) = value.as_array_mut() else { return wrong(value) };
             for (index, item) in items.iter_mut().enumerate() {
@@ -167,6 +145,43 @@ fn check(
         }
         _ => wrong(value),
     }
+}
+
+fn check_members(
+    schema: &Schema,
+    value: &mut Value,
+    structure: &str,
+    place: &Place<'_>,
+    unknown: &mut Vec<UnknownField>,
+) -> Result<(), TypeError> {
+    let (Type::Object { properties, additional }, Some(members)) = (&schema.ty, value.as_object_mut()) else {
+        return Ok(());
+    };
+    let mut failed = Ok(());
+    members.retain(|name, member| {
+        if failed.is_err() || member.is_null() && additional.is_none() {
+            return failed.is_err();
+        }
+        let place = Place { parent: Some(place), segment: Segment::Name(name) };
+        match properties.get(name.as_str()).or(additional.as_deref()) {
+            Some(schema) => {
+                // In a map of strings, `null` is the empty one.
+                if member.is_null() && matches!(schema.ty, Type::String(Format::Plain | Format::Byte)) {
+                    *member = Value::String(String::new());
+                }
+                failed = check(schema, member, structure, &place, unknown);
+                true
+            }
+            None if schema.preserve_unknown => true,
+            None => {
+                if unknown.len() < MOST_UNKNOWN {
+                    unknown.push(place.path(true));
+                }
+                false
+            }
+        }
+    });
+    failed
 }
 
 /// What is wrong with a string, given what it stands for.
@@ -278,6 +293,13 @@ mod tests {
         check(time(), json!("2024-01-02T03:04:05Z"), Ok(json!("2024-01-02T03:04:05Z")));
         let message = r#"parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006""#;
         check(time(), json!("now"), Err(message));
+    }
+
+    #[test]
+    fn null_is_nothing() {
+        let map = json!({"type": "object", "additionalProperties": {"type": "string"}});
+        check(map, json!({"a": null}), Ok(json!({"a": ""})));
+        check(json!({"type": "string"}), json!(null), Ok(json!(null)));
     }
 
     #[test]

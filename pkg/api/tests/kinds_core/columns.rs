@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 fn object(rest: Value) -> Value {
     let mut object = json!({"metadata": {"name": "x", "creationTimestamp": "2024-01-01T00:00:00Z"}});
-    object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    object.as_object_mut().expect("an object").extend(rest.as_object().expect("an object").clone());
     object
 }
 

@@ -5,6 +5,7 @@
 mod columns;
 mod objects;
 mod pod;
+mod pod_parts;
 mod pod_update;
 
 use api::kind::{Cell, Kind};

@@ -196,6 +196,12 @@ fn endpoints() {
 
 #[test]
 fn events() {
+    check(
+        "Event",
+        &[("/metadata/name", json!("a/b"))],
+        &["metadata.name: Invalid value: \"a/b\": may not contain '/'"],
+    );
+    check("Event", &[("/metadata/name", json!("X.17"))], &[]);
     check_all(
         "Event",
         vec![
@@ -300,7 +306,7 @@ fn volumes_and_claims() {
             (
                 "/spec/dataSource",
                 json!({"kind": "X", "name": "x"}),
-                "spec.dataSource: Invalid value: \"X\": must be 'PersistentVolumeClaim'",
+                "spec.dataSource: Invalid value: \"X\": must be 'PersistentVolumeClaim' && spec.dataSourceRef: Invalid value",
             ),
             (
                 "/spec/selector",
@@ -309,6 +315,12 @@ fn volumes_and_claims() {
             ),
         ],
     );
+    let claims = kind("PersistentVolumeClaim");
+    let mut claim = fine("PersistentVolumeClaim");
+    claim["spec"]["dataSource"] = json!({"kind": "PersistentVolumeClaim", "name": "y"});
+    let mut claim = defaulted(claims, claim);
+    (claims.prepare)(&mut claim, None);
+    assert_eq!(claim["spec"]["dataSourceRef"], claim["spec"]["dataSource"]);
     let size = || ("/spec/resources/requests/storage", json!("2Gi"));
     let bound = [("/status/phase", json!("Bound")), ("/spec/volumeName", json!("v"))];
     check_update("PersistentVolumeClaim", &bound, &[size()], false, &[]);
