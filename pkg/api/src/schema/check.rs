@@ -116,6 +116,7 @@ fn check(
             let Some(items) = value.as_array_mut() else { return wrong(value) };
             for (index, item) in items.iter_mut().enumerate() {
                 let place = Place { parent: Some(place), segment: Segment::Index(index) };
+                zero_if_null(element, item);
                 check(element, item, structure, &place, unknown)?;
             }
             Ok(())
@@ -165,10 +166,7 @@ fn check_members(
         let place = Place { parent: Some(place), segment: Segment::Name(name) };
         match properties.get(name.as_str()).or(additional.as_deref()) {
             Some(schema) => {
-                // In a map of strings, `null` is the empty one.
-                if member.is_null() && matches!(schema.ty, Type::String(Format::Plain | Format::Byte)) {
-                    *member = Value::String(String::new());
-                }
+                zero_if_null(schema, member);
                 failed = check(schema, member, structure, &place, unknown);
                 true
             }
@@ -182,6 +180,23 @@ fn check_members(
         }
     });
     failed
+}
+
+/// A `null` among the values of a map or list, which cannot be left out, is the type's zero.
+fn zero_if_null(schema: &Schema, value: &mut Value) {
+    if value.is_null() {
+        *value = match schema.resolve().ty {
+            Type::Any => Value::Null,
+            Type::Object { .. } => Value::Object(serde_json::Map::new()),
+            Type::Array(_) => Value::Array(Vec::new()),
+            Type::String(Format::Quantity) => "0".into(),
+            Type::String(Format::DateTime) => Value::Null,
+            Type::String(_) => "".into(),
+            Type::Integer { .. } | Type::Number | Type::IntOrString => 0.into(),
+            Type::Boolean => false.into(),
+            Type::Ref(_) => Value::Null,
+        };
+    }
 }
 
 /// What is wrong with a string, given what it stands for.
@@ -299,6 +314,8 @@ mod tests {
     fn null_is_nothing() {
         let map = json!({"type": "object", "additionalProperties": {"type": "string"}});
         check(map, json!({"a": null}), Ok(json!({"a": ""})));
+        let list = json!({"type": "array", "items": {"type": "string"}});
+        check(list, json!(["a", null]), Ok(json!(["a", ""])));
         check(json!({"type": "string"}), json!(null), Ok(json!(null)));
     }
 
