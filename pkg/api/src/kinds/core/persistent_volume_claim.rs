@@ -5,7 +5,7 @@ use crate::field::{Errors, Field};
 use crate::kind::{Kind, column, wide};
 use crate::kinds::pod_spec::resources::{quantity, validate_basic};
 use crate::kinds::pod_spec::{default_claim_spec, fill, round_resources, validate_claim_spec};
-use crate::printing::{age_column, items, name_column, text};
+use crate::printing::{age_column, at, items, name_column, text};
 use crate::{equality, names, object};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
@@ -14,11 +14,7 @@ pub(crate) fn kind() -> Kind {
     Kind {
         validate_name: names::dns_subdomain_name,
         default,
-        prepare: |claim, old| {
-            if old.is_none() {
-                claim["status"] = json!({"phase": "Pending"});
-            }
-        },
+        prepare,
         validate: |claim, errors| validate_claim_spec(&claim.get("spec"), errors),
         validate_update,
         validate_status,
@@ -56,6 +52,25 @@ fn default(claim: &mut Value) {
     round_resources(claim.pointer_mut("/status/capacity"));
     if let Some(spec) = claim.get_mut("spec").filter(|spec| spec.is_object()) {
         default_claim_spec(spec);
+    }
+}
+
+fn prepare(claim: &mut Value, old: Option<&Value>) {
+    if old.is_none() {
+        claim["status"] = json!({"phase": "Pending"});
+    }
+    let Some(spec) = claim.get_mut("spec").filter(|spec| spec.is_object()) else { return };
+    // A source of old, a reference of now: within the namespace each says what the other says.
+    let (source, reference) = (at(spec, "dataSource").cloned(), at(spec, "dataSourceRef").cloned());
+    match (source, reference) {
+        (Some(source), None) => spec["dataSourceRef"] = source,
+        (None, Some(reference)) if text(&reference, "namespace").is_empty() => {
+            spec["dataSource"] = reference;
+            if let Some(source) = spec["dataSource"].as_object_mut() {
+                source.remove("namespace");
+            }
+        }
+        _ => {}
     }
 }
 

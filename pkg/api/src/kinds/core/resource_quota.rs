@@ -198,12 +198,13 @@ fn validate_scope_selector(spec: &Field<'_>, errors: &mut Errors) {
 
 fn used(quota: &Value, limits: bool) -> String {
     let hard = at(quota, "status.hard").and_then(Value::as_object).into_iter().flatten();
-    let cells: Vec<String> = hard
+    let mut cells: Vec<String> = hard
         .filter(|(name, _)| name.starts_with("limits.") == limits)
         .map(|(name, hard)| {
             let used = at(quota, "status.used").and_then(|used| used.get(name)).and_then(Value::as_str);
             format!("{name}: {}/{}", used.unwrap_or("0"), hard.as_str().unwrap_or("0"))
         })
         .collect();
+    cells.sort_unstable();
     cells.join(", ")
 }

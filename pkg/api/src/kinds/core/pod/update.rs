@@ -56,7 +56,9 @@ pub(super) fn validate_update(pod: &Field<'_>, old: &Field<'_>, errors: &mut Err
 
 /// Keeps what kubelets of old leave out of a status.
 pub(super) fn prepare_status(pod: &mut Value, old: Option<&Value>) {
-    let Some(old_status) = old.and_then(|old| old.get("status")) else { return };
+    let Some(old) = old else { return };
+    keep(&mut pod["metadata"], &old["metadata"], "ownerReferences");
+    let Some(old_status) = old.get("status") else { return };
     let Some(status) = pod.get_mut("status").filter(|status| status.is_object()) else { return };
     for name in ["qosClass", "observedGeneration"] {
         let missing = at(status, name).is_none_or(|value| value == "" || value == 0);
@@ -124,6 +126,7 @@ pub(super) fn validate_status(pod: &Field<'_>, old: &Field<'_>, errors: &mut Err
 /// Keeps of a pod given to `ephemeralcontainers` only its ephemeral containers.
 pub fn prepare_ephemeral_containers(pod: &mut Value, old: &Value) {
     let given = pod.pointer("/spec/ephemeralContainers").cloned();
+    keep_metadata(pod, old);
     pod["spec"] = old["spec"].clone();
     pod["status"] = old["status"].clone();
     match given {
@@ -167,6 +170,7 @@ pub fn prepare_resize(pod: &mut Value, old: &Value) {
     if lists.iter().any(|list| names(pod, list) != names(old, list)) {
         return;
     }
+    keep_metadata(pod, old);
     let given = pod["spec"].take();
     pod["spec"] = old["spec"].clone();
     pod["status"] = old["status"].clone();
@@ -267,6 +271,14 @@ fn keep(object: &mut Value, old: &Value, name: &str) {
     match old.get(name) {
         Some(value) => object[name] = value.clone(),
         None => remove(object, name),
+    }
+}
+
+/// Keeps of the metadata what a door to a part of the pod does not change.
+fn keep_metadata(pod: &mut Value, old: &Value) {
+    for name in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"]
+    {
+        keep(&mut pod["metadata"], &old["metadata"], name);
     }
 }
 
