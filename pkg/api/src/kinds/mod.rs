@@ -6,11 +6,16 @@ mod rules;
 pub mod service;
 
 // Other groups.
+pub mod apiextensions;
 pub mod apps;
+pub mod authentication;
+pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
+pub mod certificates;
 pub mod coordination;
 pub mod discovery;
+pub mod events;
 pub mod minik8s;
 pub mod networking;
 pub mod node;
@@ -27,22 +32,36 @@ const BUILT_IN: &[fn() -> Kind] = &[
     // core/v1
     // core/v1, by the side of the others
     service::kind,
+    // apiextensions.k8s.io/v1
+    apiextensions::custom_resource_definition::kind,
     // apps/v1
     apps::controller_revision::kind,
     apps::daemon_set::kind,
     apps::deployment::kind,
     apps::replica_set::kind,
     apps::stateful_set::kind,
+    // authentication.k8s.io/v1
+    authentication::self_subject_review::kind,
+    authentication::token_review::kind,
+    // authorization.k8s.io/v1
+    authorization::local_subject_access_review::kind,
+    authorization::self_subject_access_review::kind,
+    authorization::self_subject_rules_review::kind,
+    authorization::subject_access_review::kind,
     // autoscaling/v1 and v2
     autoscaling::horizontal_pod_autoscaler::kind,
     autoscaling::horizontal_pod_autoscaler_v1::kind,
     // batch/v1
     batch::cron_job::kind,
     batch::job::kind,
+    // certificates.k8s.io/v1
+    certificates::certificate_signing_request::kind,
     // coordination.k8s.io/v1
     coordination::lease::kind,
     // discovery.k8s.io/v1
     discovery::endpoint_slice::kind,
+    // events.k8s.io/v1
+    events::event::kind,
     // networking.k8s.io/v1
     networking::ingress::kind,
     networking::ingress_class::kind,

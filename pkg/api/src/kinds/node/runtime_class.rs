@@ -27,7 +27,10 @@ pub fn kind() -> Kind {
 fn validate(class: &Field<'_>, errors: &mut Errors) {
     class.get("handler").conforms(names::is_dns1123_label, errors);
     let overhead = class.get("overhead");
-    pod_spec::resources::validate_overhead(&overhead, errors);
+    // Upstream calls the amounts limits.
+    let amounts = overhead.get("podFixed");
+    let limits = overhead.get("limits").with_value(amounts.value());
+    pod_spec::resources::validate_overhead(&limits, errors);
     let scheduling = class.get("scheduling");
     meta::validate_labels(&scheduling.get("nodeSelector"), errors);
     let tolerations = scheduling.get("tolerations");

@@ -1,0 +1,91 @@
+//! What discovery and the server derive from kinds.
+
+use api::kind::{Scope, Subresource, Verbs};
+use api::kinds;
+use std::collections::HashSet;
+
+/// Short names, scope and subresources as `kubectl api-resources` shows them.
+#[test]
+fn kinds_are_called_as_upstreams() {
+    let lines: Vec<String> = kinds::all()
+        .iter()
+        .filter(|kind| !kind.group.is_empty() || kind.kind == "Service")
+        .map(|kind| {
+            let parts: Vec<&str> = kind
+                .subresources
+                .iter()
+                .map(|part| match part {
+                    Subresource::Status => "status",
+                    Subresource::Scale { .. } => "scale",
+                    Subresource::Named { name, .. } => name,
+                })
+                .collect();
+            let scope = if kind.scope == Scope::Namespaced { "" } else { " cluster" };
+            let verbs = if kind.verbs == Verbs::All { "" } else { " create" };
+            let all = if kind.categories.iter().any(|category| category == "all") { " all" } else { "" };
+            let version = kind.api_version();
+            let short = kind.short_names.join(",");
+            format!("{version} {} [{short}] ({}){scope}{verbs}{all}", kind.plural, parts.join(","))
+        })
+        .collect();
+    let mut sorted = lines.clone();
+    sorted.sort();
+    assert_eq!(sorted.join("\n"), EXPECTED.trim());
+}
+
+const EXPECTED: &str = "
+apiextensions.k8s.io/v1 customresourcedefinitions [crd,crds] (status) cluster
+apps/v1 controllerrevisions [] ()
+apps/v1 daemonsets [ds] (status) all
+apps/v1 deployments [deploy] (status,scale) all
+apps/v1 replicasets [rs] (status,scale) all
+apps/v1 statefulsets [sts] (status,scale) all
+authentication.k8s.io/v1 selfsubjectreviews [] () cluster create
+authentication.k8s.io/v1 tokenreviews [] () cluster create
+authorization.k8s.io/v1 localsubjectaccessreviews [] () create
+authorization.k8s.io/v1 selfsubjectaccessreviews [] () cluster create
+authorization.k8s.io/v1 selfsubjectrulesreviews [] () cluster create
+authorization.k8s.io/v1 subjectaccessreviews [] () cluster create
+autoscaling/v1 horizontalpodautoscalers [hpa] (status) all
+autoscaling/v2 horizontalpodautoscalers [hpa] (status) all
+batch/v1 cronjobs [cj] (status) all
+batch/v1 jobs [] (status) all
+certificates.k8s.io/v1 certificatesigningrequests [csr] (status,approval) cluster
+coordination.k8s.io/v1 leases [] ()
+discovery.k8s.io/v1 endpointslices [] ()
+events.k8s.io/v1 events [ev] ()
+minik8s.io/v1 dnses [] (status)
+minik8s.io/v1 functions [func,fn] (status)
+minik8s.io/v1 workflowruns [wfr] (status)
+minik8s.io/v1 workflows [wf] ()
+networking.k8s.io/v1 ingressclasses [] () cluster
+networking.k8s.io/v1 ingresses [ing] (status)
+networking.k8s.io/v1 networkpolicies [netpol] ()
+node.k8s.io/v1 runtimeclasses [] () cluster
+policy/v1 poddisruptionbudgets [pdb] (status)
+rbac.authorization.k8s.io/v1 clusterrolebindings [] () cluster
+rbac.authorization.k8s.io/v1 clusterroles [] () cluster
+rbac.authorization.k8s.io/v1 rolebindings [] ()
+rbac.authorization.k8s.io/v1 roles [] ()
+scheduling.k8s.io/v1 priorityclasses [pc] () cluster
+storage.k8s.io/v1 csidrivers [] () cluster
+storage.k8s.io/v1 csinodes [] () cluster
+storage.k8s.io/v1 storageclasses [sc] () cluster
+storage.k8s.io/v1 volumeattachments [] (status) cluster
+v1 services [svc] (status,proxy) all
+";
+
+#[test]
+fn every_kind_has_a_definition_and_a_place_of_its_own() {
+    let mut seen = HashSet::new();
+    for kind in kinds::all() {
+        assert!(seen.insert((kind.api_version(), kind.kind.clone())), "{} twice", kind.kind);
+        assert!(kind.schema().property("metadata").is_some() || kind.kind == "Binding", "{}", kind.kind);
+    }
+}
+
+#[test]
+fn events_are_stored_under_core() {
+    let event = kinds::all().iter().find(|kind| kind.group == "events.k8s.io").expect("events");
+    assert_eq!(event.key("default", "e"), "/registry/core/events/default/e");
+}

@@ -1,0 +1,140 @@
+//! Our own kinds.
+
+use super::*;
+use api::kinds::minik8s::{DNS, DNSSpec, DNSSubpath, Function, FunctionSpec, Workflow};
+
+fn ours(kind: &str, spec: Value) -> Value {
+    created(json!({"apiVersion": "minik8s.io/v1", "kind": kind, "metadata": metadata("x"), "spec": spec}))
+}
+
+#[test]
+fn bad_dns_says_why() {
+    let dns = ours("DNS", json!({"host": "minik8s.io", "subpaths": [
+        {"path": "/test1", "service": "web", "port": 80}, {"path": "/test2", "service": "web", "port": 8080}]}));
+    check_invalid(
+        &dns,
+        &[
+            ("/spec/host", json!(""), "spec.host: Required value"),
+            ("/spec/host", json!("A_b"), "spec.host: Invalid value: \"A_b\""),
+            ("/spec/subpaths", json!([]), "spec.subpaths: Required value"),
+            ("/spec/subpaths/0/path", json!("test"), "spec.subpaths[0].path: Invalid value: \"test\": must be an absolute path"),
+            ("/spec/subpaths/0/path", json!("/a;return 200"), "spec.subpaths[0].path: Invalid value"),
+            ("/spec/subpaths/1/path", json!("/test1"), "spec.subpaths[1].path: Duplicate value: \"/test1\""),
+            ("/spec/subpaths/0/service", json!(null), "spec.subpaths[0].service: Required value"),
+            ("/spec/subpaths/0/service", json!("servicePodTest"), "spec.subpaths[0].service: Invalid value: \"servicePodTest\""),
+            ("/spec/subpaths/0/port", json!(70000), "spec.subpaths[0].port: Invalid value: 70000: must be between 1 and 65535, inclusive"),
+            ("/spec/subpaths/0/port", json!(null), "spec.subpaths[0].port: Required value"),
+        ],
+    );
+    assert_eq!(
+        row(&dns),
+        "Name=x | Host=minik8s.io | Path=/test1,/test2 | Service=web,web | Port=80,8080 | Status=Pending | Age=5m"
+    );
+    let conditions = |status: &str, reason: &str| json!([{"type": "Ready", "status": status, "reason": reason}]);
+    assert!(row(&with(&dns, "/status/conditions", conditions("True", "Ok"))).contains("Status=Ready"));
+    assert!(row(&with(&dns, "/status/conditions", conditions("False", "NoService"))).contains("Status=NoService"));
+}
+
+#[test]
+fn bad_functions_say_why() {
+    let function = ours("Function", json!({"code": "def main(params): return params"}));
+    assert_eq!(
+        function["spec"],
+        json!({"code": "def main(params): return params", "runtime": "python", "handler": "main",
+            "minReplicas": 0, "maxReplicas": 10, "concurrency": 1, "idleSeconds": 30, "timeoutSeconds": 60})
+    );
+    check_valid(&function, &[("/spec", with(&function, "/spec/image", json!("ruby"))["spec"].clone())]);
+    check_invalid(
+        &function,
+        &[
+            ("/spec/code", json!(""), "spec.code: Required value"),
+            ("/spec/runtime", json!("cobol"), "spec.runtime: Unsupported value: \"cobol\": supported values: \"python\""),
+            ("/spec/handler", json!("a-b"), "spec.handler: Invalid value: \"a-b\""),
+            ("/spec/minReplicas", json!(-1), "spec.minReplicas: Invalid value: -1"),
+            ("/spec/minReplicas", json!(11), "spec.maxReplicas: Invalid value: 10: must be greater than or equal to `minReplicas`"),
+            ("/spec/maxReplicas", json!(0), "spec.maxReplicas: Invalid value: 0: must be between 1 and 1000, inclusive"),
+            ("/spec/concurrency", json!(0), "spec.concurrency: Invalid value: 0"),
+            ("/spec/timeoutSeconds", json!(0), "spec.timeoutSeconds: Invalid value: 0"),
+            ("/spec/env", json!([{"value": "x"}]), "spec.env[0].name: Required value"),
+        ],
+    );
+    assert_eq!(row(&function), "Name=x | Runtime=python | Replicas=0 | Status=Pending | Age=5m | +Handler=main | +URL=");
+}
+
+#[test]
+fn workflows_lead_somewhere() {
+    let workflow = ours(
+        "Workflow",
+        json!({"startAt": "add", "params": {"x": 1}, "nodes": {
+            "add": {"type": "Task", "next": "judge"},
+            "judge": {"type": "Choice", "choices": [
+                {"conditions": [{"variable": "x", "operator": "gt", "value": 5}], "next": "print"},
+                {"conditions": [{"variable": "x", "value": false}], "next": "add"}]},
+            "print": {}}}),
+    );
+    assert_eq!(workflow["spec"]["nodes"]["print"], json!({"type": "Task", "function": "print"}));
+    assert_eq!(workflow["spec"]["nodes"]["judge"]["choices"][1]["conditions"][0]["operator"], "eq");
+    check_invalid(
+        &workflow,
+        &[
+            ("/spec/startAt", json!(null), "spec.startAt: Required value"),
+            ("/spec/startAt", json!("nowhere"), "spec.startAt: Not found: \"nowhere\""),
+            ("/spec/nodes", json!({}), "spec.nodes: Required value"),
+            ("/spec/nodes/add/next", json!("nowhere"), "spec.nodes[add].next: Not found: \"nowhere\""),
+            ("/spec/nodes/add/type", json!("Loop"), "spec.nodes[add].type: Unsupported value: \"Loop\": supported values: \"Choice\", \"Task\""),
+            ("/spec/nodes/add/choices", json!([{}]), "spec.nodes[add].choices: Forbidden: only a node of type 'Choice' has choices"),
+            ("/spec/nodes/judge/choices", json!([]), "spec.nodes[judge].choices: Required value"),
+            ("/spec/nodes/judge/function", json!("f"), "spec.nodes[judge].function: Forbidden"),
+            ("/spec/nodes/judge/next", json!("add"), "spec.nodes[judge].next: Forbidden"),
+            ("/spec/nodes/judge/choices/0/next", json!("nowhere"), "spec.nodes[judge].choices[0].next: Not found"),
+            ("/spec/nodes/judge/choices/0/conditions/0/operator", json!("like"), "spec.nodes[judge].choices[0].conditions[0].operator: Unsupported value"),
+            ("/spec/nodes/judge/choices/0/conditions/0/variable", json!(""), "spec.nodes[judge].choices[0].conditions[0].variable: Required value"),
+            ("/spec/nodes/judge/choices/0/conditions/0/value", json!(null), "spec.nodes[judge].choices[0].conditions[0].value: Required value"),
+        ],
+    );
+    assert_eq!(row(&workflow), "Name=x | Start=add | Nodes=3 | Age=5m");
+}
+
+#[test]
+fn runs_do_not_change_and_do_not_come_back() {
+    let run = ours("WorkflowRun", json!({"workflow": "w", "params": [1, "two"]}));
+    check_invalid(&run, &[("/spec/workflow", json!(""), "spec.workflow: Required value")]);
+    check_update(&run, &[("/spec/params", json!(3), "spec: Invalid value")]);
+    check_status(
+        &with(&run, "/status", json!({"phase": "Failed"})),
+        &[
+            ("/status/error", json!("node judge: no branch for 3"), ""),
+            ("/status/phase", json!("Running"), "status.phase: Invalid value: \"Running\": field is immutable"),
+            ("/status/phase", json!("Lost"), "status.phase: Unsupported value"),
+        ],
+    );
+    let done = with(&run, "/status", json!({"phase": "Succeeded", "steps": [{}], "output": {"y": 2}}));
+    assert_eq!(
+        row(&done),
+        "Name=x | Workflow=w | Status=Succeeded | Steps=1 | Age=5m | +Output={\"y\":2} | +Error="
+    );
+}
+
+#[test]
+fn typed_objects_are_good_objects() {
+    let dns = DNS {
+        metadata: serde_json::from_value(metadata("x")).expect("metadata"),
+        spec: DNSSpec {
+            host: "a.example.com".into(),
+            subpaths: vec![DNSSubpath { path: "/".into(), service: "web".into(), port: 80 }],
+        },
+        ..DNS::default()
+    };
+    let json = serde_json::to_value(&dns).expect("JSON");
+    assert_eq!((&json["apiVersion"], &json["kind"]), (&json!("minik8s.io/v1"), &json!("DNS")));
+    assert_eq!(complaints(&created(json.clone())), Vec::<String>::new());
+    assert_eq!(serde_json::from_value::<DNS>(json).expect("a DNS"), dns);
+    let function = Function {
+        spec: FunctionSpec { code: "def main(p): return p".into(), ..FunctionSpec::default() },
+        ..Function::default()
+    };
+    let json = serde_json::to_value(&function).expect("JSON");
+    assert_eq!(complaints(&created(json)), Vec::<String>::new());
+    let wrong = json!({"kind": "DNS", "metadata": {}, "spec": {"startAt": "a", "nodes": {}}});
+    assert!(serde_json::from_value::<Workflow>(wrong).is_err());
+}
