@@ -20,6 +20,7 @@
 mod cache;
 mod event;
 mod hub;
+mod index;
 mod object;
 mod resource;
 mod ring;

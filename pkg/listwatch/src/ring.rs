@@ -54,6 +54,17 @@ pub(crate) enum Read {
     Ended(Ended),
 }
 
+/// What a watcher has not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// It has read everything.
+    Nothing,
+    /// This event is the first it has not read.
+    From(u64),
+    /// The first event it has not read is gone.
+    Lost,
+}
+
 /// How much to read at once. Events of one revision are never split.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit {
@@ -135,19 +146,25 @@ impl Ring {
         inner.events.range(from..to.max(from)).cloned().collect()
     }
 
-    /// The sequence number of the first event at or after a cursor.
-    pub(crate) fn first_unread(&self, cursor: u64) -> Option<u64> {
+    /// What there is at a cursor, without reading it.
+    pub(crate) fn unread(&self, cursor: u64) -> Unread {
         let inner = self.inner.read();
+        if cursor < inner.edge {
+            return Unread::Lost;
+        }
         // Almost all watchers have read everything almost always.
         if inner.events.back().is_none_or(|last| last.seq < cursor) {
-            return None;
+            return Unread::Nothing;
         }
-        inner.events.get(inner.index(cursor)).map(|event| event.seq)
+        inner.events.get(inner.index(cursor)).map_or(Unread::Nothing, |event| Unread::From(event.seq))
     }
 
-    /// Whether events from a cursor on are gone.
-    pub(crate) fn has_lost(&self, cursor: u64) -> bool {
-        cursor < self.inner.read().edge
+    /// Whether everything has been read at a cursor, and more can come.
+    pub(crate) fn is_read(&self, cursor: u64) -> bool {
+        let inner = self.inner.read();
+        inner.ended.is_none()
+            && cursor >= inner.edge
+            && inner.events.back().is_none_or(|last| last.seq < cursor)
     }
 
     /// What there is to read at a cursor.
@@ -244,8 +261,7 @@ impl Reach {
 
     /// How many events can still come before this one is forgotten.
     pub(crate) fn distance(&self, seq: u64) -> u64 {
-        let start = self.end.load(Ordering::Relaxed).saturating_sub(self.capacity());
-        seq.saturating_sub(start)
+        (seq + self.capacity()).saturating_sub(self.end.load(Ordering::Relaxed))
     }
 
     pub(crate) fn capacity(&self) -> u64 {

@@ -3,13 +3,14 @@
 //! A plain synchronous structure: changes go in, events come out. Everything in it is of one and the same revision.
 
 use crate::event::{Event, EventType};
+use crate::index::Index;
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::ring::{Reach, Ring};
 use crate::scope::{Pin, Scope};
 use crate::view::Views;
 use crate::watcher::Ended;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use store::{Change, Entry, Revision};
@@ -17,8 +18,8 @@ use store::{Change, Entry, Revision};
 /// See the module's documentation.
 pub(crate) struct State {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
-    /// For each indexed field: the objects by its value.
-    indexes: Vec<(usize, HashMap<Box<str>, BTreeSet<Arc<str>>>)>,
+    /// One for each indexed field.
+    indexes: Vec<Index>,
     /// All changes up to here are in.
     pub(crate) revision: Revision,
     /// All events after this revision are in `ring`.
@@ -49,7 +50,7 @@ impl State {
         let fields = resource.config.fields.iter().enumerate();
         State {
             objects: BTreeMap::new(),
-            indexes: fields.filter(|(_, f)| f.indexed).map(|(index, _)| (index, HashMap::new())).collect(),
+            indexes: fields.filter(|(_, field)| field.indexed).map(|(field, _)| Index::new(field)).collect(),
             revision: 0,
             floor: 0,
             ring: Arc::new(Ring::new()),
@@ -85,11 +86,11 @@ impl State {
         };
         self.end(Ended::Reset);
         self.objects.clear();
-        self.indexes.iter_mut().for_each(|(_, index)| index.clear());
+        self.indexes.iter_mut().for_each(Index::clear);
         for entry in entries {
             let Some(path) = entry.key.strip_prefix(&resource.config.prefix) else { continue };
             match Object::new(resource, path.into(), &entry.value, entry.modified, EventType::Added) {
-                Ok(object) => self.put(Arc::new(object)),
+                Ok(object) => self.put(None, Arc::new(object)),
                 Err(error) => {
                     tracing::error!(key = entry.key, %error, "left out an object that cannot be read")
                 }
@@ -232,13 +233,9 @@ impl State {
             return Box::new(object.filter(|object| &**object.path() > after).into_iter());
         }
         if let Pin::Field(field, value) = pin
-            && let Some((_, index)) = self.indexes.iter().find(|(indexed, _)| *indexed == field)
+            && let Some(index) = self.indexes.iter().find(|index| index.field == field)
         {
-            let paths = index
-                .get(value)
-                .into_iter()
-                .flat_map(move |paths| paths.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)));
-            return Box::new(paths.filter_map(|path| self.objects.get(path)));
+            return Box::new(index.paths(value, after).filter_map(|path| self.objects.get(path)));
         }
         let Some(namespace) = namespace else {
             let range = self.objects.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
@@ -271,55 +268,18 @@ impl State {
         });
         let Some(object) = object else {
             let previous = previous?;
-            self.take(&previous);
+            self.indexes.iter_mut().for_each(|index| index.replace(Some(&previous), None));
+            self.objects.remove(&path);
             let object = Arc::new(previous.deleted_at(change.revision));
             return Some(Event::new(self.next_seq, EventType::Deleted, object, Some(previous)));
         };
         let object = Arc::new(object);
-        if let Some(previous) = &previous {
-            self.unindex(previous, &object);
-        }
-        self.put(object.clone());
+        self.put(previous.as_deref(), object.clone());
         Some(Event::new(self.next_seq, kind, object, previous))
     }
 
-    fn put(&mut self, object: Arc<Object>) {
-        for (field, index) in &mut self.indexes {
-            let value = object.field(*field);
-            match index.get_mut(value) {
-                Some(paths) => {
-                    paths.insert(object.path().clone());
-                }
-                None => {
-                    index.insert(value.into(), BTreeSet::from([object.path().clone()]));
-                }
-            }
-        }
+    fn put(&mut self, previous: Option<&Object>, object: Arc<Object>) {
+        self.indexes.iter_mut().for_each(|index| index.replace(previous, Some(&object)));
         self.objects.insert(object.path().clone(), object);
-    }
-
-    fn take(&mut self, object: &Object) {
-        self.objects.remove(object.path());
-        for (field, index) in &mut self.indexes {
-            forget(index, object.field(*field), object.path());
-        }
-    }
-
-    /// Takes an object out of the indexes where its next version stands elsewhere.
-    fn unindex(&mut self, object: &Object, next: &Object) {
-        for (field, index) in &mut self.indexes {
-            if object.field(*field) != next.field(*field) {
-                forget(index, object.field(*field), object.path());
-            }
-        }
-    }
-}
-
-fn forget(index: &mut HashMap<Box<str>, BTreeSet<Arc<str>>>, value: &str, path: &str) {
-    if let Some(paths) = index.get_mut(value) {
-        paths.remove(path);
-        if paths.is_empty() {
-            index.remove(value);
-        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::cache::{Cache, Start};
 use crate::event::{Event, EventType};
 use crate::object::Object;
-use crate::ring::{Limit, Read, Ring};
+use crate::ring::{Limit, Read, Ring, Unread};
 use crate::scope::Scope;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -119,9 +119,7 @@ impl Watcher {
         }
         // In this order: whatever the hub has applied is in the ring already.
         let applied = self.cache.progress.applied();
-        if applied > self.revision
-            && matches!(self.ring.read(self.cursor, Limit { events: 1, bytes: 0 }), Read::Empty)
-        {
+        if applied > self.revision && self.ring.is_read(self.cursor) {
             self.revision = applied;
         }
         Some(self.revision)
@@ -177,11 +175,11 @@ impl Watcher {
     /// when it began.
     fn is_slow(&self) -> bool {
         let reach = &self.cache.reach;
-        let unread = self.ring.first_unread(self.cursor);
-        unread.is_some_and(|seq| {
-            let close = reach.distance(seq) < (reach.capacity() / 4).min(self.headroom / 2);
-            close || self.ring.has_lost(self.cursor)
-        })
+        match self.ring.unread(self.cursor) {
+            Unread::Nothing => false,
+            Unread::From(seq) => reach.distance(seq) < (reach.capacity() / 4).min(self.headroom / 2),
+            Unread::Lost => true,
+        }
     }
 }
 
