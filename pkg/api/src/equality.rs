@@ -60,18 +60,18 @@ const ZERO_MATTERS: &[&str] = &[
 pub fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
-            let missing_in = |these: &serde_json::Map<String, Value>, name: &str, value: &Value| {
-                !these.contains_key(name)
-                    && !(is_zero(value) && !ZERO_MATTERS.contains(&name) || value.is_null())
-            };
             a.iter().all(|(name, value)| match b.get(name) {
                 Some(other) => same(value, other),
-                None => !missing_in(b, name, value),
-            }) && b.iter().all(|(name, value)| !missing_in(a, name, value))
+                None => counts_as_absent(name, value),
+            }) && b.iter().all(|(name, value)| a.contains_key(name) || counts_as_absent(name, value))
         }
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
         _ => a == b || is_nothing(a) && is_nothing(b),
     }
+}
+
+fn counts_as_absent(name: &str, value: &Value) -> bool {
+    is_nothing(value) || is_zero(value) && !ZERO_MATTERS.contains(&name)
 }
 
 /// Null, or a list or map with nothing in it.
@@ -79,9 +79,7 @@ fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.iter().all(|(name, value)| {
-            is_nothing(value) || is_zero(value) && !ZERO_MATTERS.contains(&name.as_str())
-        }),
+        Value::Object(members) => members.iter().all(|(name, value)| counts_as_absent(name, value)),
         _ => false,
     }
 }

@@ -203,6 +203,11 @@ impl<'a> Field<'a> {
         Field { parent: Some(self), segment: Segment::Key(key), value }
     }
 
+    /// The same place with another value to look at: where upstream's paths differ from the wire's.
+    pub fn with_value(&self, value: &'a Value) -> Field<'a> {
+        Field { value: Some(value).filter(|value| !value.is_null()), ..*self }
+    }
+
     /// Whether there is a value here.
     pub fn exists(&self) -> bool {
         self.value.is_some()
@@ -311,6 +316,11 @@ impl<'a> Field<'a> {
         self.complain(Reason::Forbidden, detail, errors);
     }
 
+    /// Complains about a reference that leads nowhere.
+    pub fn not_found(&self, errors: &mut Errors) {
+        self.complain(Reason::NotFound, "", errors);
+    }
+
     /// Complains that the value here already stands elsewhere.
     pub fn duplicate(&self, errors: &mut Errors) {
         self.complain(Reason::Duplicate, "", errors);
@@ -342,6 +352,13 @@ impl<'a> Field<'a> {
         sorted.sort_unstable();
         let list: Vec<String> = sorted.iter().map(|a| format!("{a:?}")).collect();
         self.complain(Reason::NotSupported, format!("supported values: {}", list.join(", ")), errors);
+    }
+
+    /// Complains unless there is a value here and it is one of `allowed`.
+    pub fn required_one_of(&self, allowed: &[&str], errors: &mut Errors) {
+        if self.required(errors) {
+            self.one_of(allowed, errors);
+        }
     }
 
     /// Complains unless the integer here, if there is one, is at least zero.
