@@ -232,6 +232,10 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
         if name.ends_with(".Quantity") {
             return Type::String(Format::Quantity);
         }
+        // Defaults and examples of custom schemas: any JSON, though the definition says object.
+        if name.ends_with(".v1.JSON") {
+            return Type::Any;
+        }
         return by_name.get(name).map_or(Type::Any, |&index| Type::Ref(index));
     }
     let format = json.get("format").and_then(Value::as_str).unwrap_or_default();

@@ -27,16 +27,20 @@ impl Aggregated {
     /// The first aggregated form that an `Accept` header asks for, if it comes before plain JSON.
     pub fn accepted(accept: &str) -> Option<Aggregated> {
         for range in accept.split(',') {
-            let mut parameters = range.split(';').map(str::trim);
-            let media_type = parameters.next().unwrap_or_default();
-            let parameter = |name: &str| {
-                range.split(';').filter_map(|part| part.trim().split_once('=')).find(|(key, _)| *key == name)
-            };
-            let value = |name: &str| parameter(name).map(|(_, value)| value.trim_matches('"'));
-            if !matches!(media_type, "application/json" | "*/*" | "application/*") {
+            let mut parts = range.split(';').map(str::trim);
+            if !matches!(parts.next(), Some("application/json" | "application/*" | "*/*")) {
                 continue;
             }
-            match (value("g"), value("v"), value("as")) {
+            let (mut group, mut version, mut form) = (None, None, None);
+            for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+                match name {
+                    "g" => group = Some(value),
+                    "v" => version = Some(value),
+                    "as" => form = Some(value),
+                    _ => {}
+                }
+            }
+            match (group, version, form) {
                 (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => {
                     return Some(Aggregated::V2);
                 }

@@ -35,7 +35,8 @@ pub struct Document {
 }
 
 impl Document {
-    fn new(plain: &[u8]) -> Document {
+    /// Compresses and hashes a document.
+    pub fn new(plain: &[u8]) -> Document {
         let infallible = "writing to memory does not fail";
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(plain).expect(infallible);
@@ -110,7 +111,13 @@ impl V2Form {
 /// Making a document takes milliseconds of work: callers on an async runtime hand it to a blocking thread.
 #[derive(Default)]
 pub struct Cache {
-    documents: Mutex<HashMap<Key, (Vec<Arc<Kind>>, Arc<Document>)>>,
+    documents: Mutex<HashMap<Key, Made>>,
+}
+
+/// A document and the kinds it was made of.
+struct Made {
+    of: Vec<Arc<Kind>>,
+    document: Arc<Document>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -170,14 +177,14 @@ impl Cache {
         let same = |a: &[Arc<Kind>], b: &[Arc<Kind>]| {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
         };
-        if let Some((made_of, document)) = self.documents.lock().get(&key)
-            && same(made_of, &of)
+        if let Some(made) = self.documents.lock().get(&key)
+            && same(&made.of, &of)
         {
-            return document.clone();
+            return made.document.clone();
         }
         // Made outside of the lock: two who ask at once make it twice, and nobody waits.
         let document = Arc::new(Document::new(&make()));
-        self.documents.lock().insert(key, (of, document.clone()));
+        self.documents.lock().insert(key, Made { of, document: document.clone() });
         document
     }
 

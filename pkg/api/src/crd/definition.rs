@@ -393,3 +393,6 @@ fn validate_approval(metadata: &Field<'_>, group: &str, errors: &mut Errors) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

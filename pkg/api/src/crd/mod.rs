@@ -12,6 +12,7 @@
 mod check;
 mod definition;
 mod format;
+mod keywords;
 mod regexp;
 mod rules;
 mod shape;
@@ -24,7 +25,8 @@ pub use structural::Structural;
 
 use crate::field::Errors;
 use crate::kind::{Cell, Column, CustomSchema, Kind, Scope, Subresource, Verbs};
-use crate::schema::{ListType, Schema, Type, definitions};
+use crate::names::dns_subdomain_name;
+use crate::schema::{Format, Schema, Type, definitions};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -41,6 +43,19 @@ pub fn kinds(definition: &Value) -> Vec<Kind> {
 /// The name of the version in which objects are stored.
 pub fn storage_version(definition: &Value) -> Option<&str> {
     versions(definition).find(|version| flag(version, "storage"))?.get("name")?.as_str()
+}
+
+/// What everybody who uses a version should be told, if it is deprecated.
+pub fn deprecation_warning(definition: &Value, version: &str) -> Option<String> {
+    let found = versions(definition).find(|found| text(found, "name") == version)?;
+    if !flag(found, "deprecated") {
+        return None;
+    }
+    let spec = &definition["spec"];
+    Some(match text(found, "deprecationWarning") {
+        "" => format!("{}/{version} {} is deprecated", text(spec, "group"), text(&spec["names"], "kind")),
+        warning => warning.to_owned(),
+    })
 }
 
 impl CustomSchema {
@@ -125,13 +140,11 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         generation: true,
         unconditional_update: false,
         create_on_update: false,
-        status_on_create: false,
-        validate_name: |_| Ok(()),
+        validate_name: dns_subdomain_name,
         default: |_| (),
         prepare: |_, _| (),
         prepare_status: |_, _| (),
         validate: |_, _| (),
-        validate_create: |_, _| (),
         validate_update: |_, _, _| (),
         validate_status: |_, _, _| (),
         convert: None,
@@ -214,11 +227,8 @@ fn selectable_fields(version: &Value) -> Vec<String> {
 
 /// The schema of a custom kind says nothing of its metadata; server-side apply and decoding must know it.
 fn add_object_meta(schema: &mut Schema) {
-    let Type::Object { properties, additional } = &mut schema.ty else { return };
-    if !schema.preserve_unknown && !properties.is_empty() {
-        *additional = None;
-    }
-    let scalar = Schema { ty: Type::String(Default::default()), list: ListType::Atomic, ..Schema::default() };
+    let Type::Object { properties, .. } = &mut schema.ty else { return };
+    let scalar = Schema { ty: Type::String(Format::Plain), ..Schema::default() };
     properties.insert("apiVersion".into(), scalar.clone());
     properties.insert("kind".into(), scalar);
     if let Some(meta) = definitions().get(OBJECT_META) {
@@ -242,7 +252,7 @@ mod tests {
              "additionalPrinterColumns": [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}],
              "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
                 "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}}},
-            {"name": "v1alpha1", "served": false, "storage": false},
+            {"name": "v1alpha1", "served": false, "storage": false, "deprecated": true},
         ]}})
     }
 
@@ -270,5 +280,8 @@ mod tests {
             "Custom resource definition column (in JSONPath format): .metadata.creationTimestamp"
         );
         assert_eq!(storage_version(&definition), Some("v1"));
+        assert_eq!(deprecation_warning(&definition, "v1"), None);
+        let warning = deprecation_warning(&definition, "v1alpha1");
+        assert_eq!(warning.as_deref(), Some("stable.example.com/v1alpha1 CronTab is deprecated"));
     }
 }

@@ -1,9 +1,11 @@
 //! What becomes of a definition: which of its names are free, and whether it is served.
 
 use super::{text, texts};
+use crate::kind::Kind;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The names that other definitions of a group hold.
 #[derive(Debug, Default)]
@@ -13,9 +15,19 @@ pub struct Names {
 }
 
 impl Names {
-    /// The accepted names of all definitions of `group`, the asking one included: its own do not conflict.
-    pub fn of_group<'a>(group: &str, definitions: impl Iterator<Item = &'a Value>) -> Names {
+    /// The accepted names of all definitions of `group`, the asking one included since its own do not conflict, and
+    /// those of built-in kinds of that group.
+    pub fn of_group<'a>(
+        group: &str,
+        definitions: impl Iterator<Item = &'a Value>,
+        built_in: &[Arc<Kind>],
+    ) -> Names {
         let mut names = Names::default();
+        for kind in built_in.iter().filter(|kind| kind.group == group && kind.custom.is_none()) {
+            names.resources.extend([kind.plural.clone(), kind.singular.clone()]);
+            names.resources.extend(kind.short_names.iter().cloned());
+            names.kinds.extend([kind.kind.clone(), kind.list_kind.clone()]);
+        }
         for definition in definitions.filter(|definition| text(&definition["spec"], "group") == group) {
             let accepted = &definition["status"]["acceptedNames"];
             names.resources.extend([text(accepted, "plural").into(), text(accepted, "singular").into()]);
@@ -171,7 +183,7 @@ mod tests {
             condition_is_true(&definition, "NamesAccepted") && condition_is_true(&definition, "Established")
         );
         assert_eq!(definition["status"]["conditions"][0]["lastTransitionTime"], "2026-01-02T03:04:05Z");
-        let taken = Names::of_group("example.com", [&definition].into_iter());
+        let taken = Names::of_group("example.com", [&definition].into_iter(), &[]);
         assert_eq!(next_status(&definition, &taken, now()), None, "its own names do not conflict");
     }
 
@@ -179,7 +191,7 @@ mod tests {
     fn taken_names_are_refused_by_name() {
         let mut first = definition("crontabs", "CronTab", &["ct"]);
         first["status"] = next_status(&first, &Names::default(), now()).unwrap();
-        let taken = Names::of_group("example.com", [&first].into_iter());
+        let taken = Names::of_group("example.com", [&first].into_iter(), &[]);
         for (second, reason, message) in [
             (definition("crontabs", "Other", &[]), "PluralConflict", "\"crontabs\" is already in use"),
             (definition("others", "CronTab", &[]), "KindConflict", ""),
@@ -199,7 +211,10 @@ mod tests {
             }
             assert_eq!(status["conditions"][1]["reason"], "NotAccepted");
         }
-        let other_group = Names::of_group("else.com", [&first].into_iter());
+        let other_group = Names::of_group("else.com", [&first].into_iter(), &[]);
         assert!(other_group.resources.is_empty());
+        let pods = Arc::new(Kind::new::<k8s_openapi::api::apps::v1::Deployment>());
+        let built_in = Names::of_group("apps", std::iter::empty(), &[pods]);
+        assert!(built_in.kinds.contains("Deployment"));
     }
 }

@@ -103,20 +103,44 @@ fn gvk(group: &str, version: &str, kind: &str) -> Value {
     json!({"group": group, "version": version, "kind": kind})
 }
 
+/// References to objects by name: the name may be left out, which Rust's types do not say.
+const NAMED: [&str; 8] = [
+    "ConfigMapEnvSource",
+    "ConfigMapKeySelector",
+    "ConfigMapProjection",
+    "ConfigMapVolumeSource",
+    "LocalObjectReference",
+    "SecretEnvSource",
+    "SecretKeySelector",
+    "SecretProjection",
+];
+
 /// Brings definitions into the form that clients of upstream know.
 fn tidy(schemas: &mut Map<String, Value>) {
     for (name, schema) in schemas {
-        let description = schema.get("description").cloned();
-        let known = match name.rsplit('.').next() {
-            Some("IntOrString") => {
-                json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+        let Value::Object(schema) = schema else { continue };
+        let name = name.rsplit('.').next().unwrap_or_default();
+        match name {
+            "IntOrString" => {
+                schema.remove("x-kubernetes-int-or-string");
+                schema.insert("format".into(), "int-or-string".into());
+                schema.insert("oneOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
             }
-            Some("Quantity") => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
-            _ => continue,
-        };
-        *schema = known;
-        if let Some(description) = description {
-            schema["description"] = description;
+            "Quantity" => {
+                schema.remove("x-kubernetes-int-or-string");
+                schema.insert("oneOf".into(), json!([{"type": "string"}, {"type": "number"}]));
+            }
+            // Any JSON at all, though its Rust type is described as an object.
+            "JSON" => {
+                schema.remove("type");
+            }
+            _ => {}
+        }
+        if let Some(Value::Array(required)) = schema.get_mut("required") {
+            required.retain(|member| member != "metadata" && !(member == "name" && NAMED.contains(&name)));
+            if required.is_empty() {
+                schema.remove("required");
+            }
         }
     }
 }
