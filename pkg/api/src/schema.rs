@@ -15,6 +15,8 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
 /// One node of the tree.
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
@@ -160,9 +162,19 @@ pub fn raw_definitions_of(define: impl FnOnce(&mut SchemaGenerator)) -> Map<Stri
 }
 
 impl Schema {
-    /// Compiles a self-contained schema: that of a custom resource.
+    /// Compiles a self-contained schema: that of a custom resource, whose metadata is what everybody's is.
     pub fn from_json(schema: &Value) -> Schema {
-        compile(schema, &HashMap::new())
+        let mut schema = compile(schema, &HashMap::new());
+        if let Type::Object { properties, .. } = &mut schema.ty {
+            let text = || Schema { ty: Type::String(Format::Plain), ..Schema::default() };
+            properties.entry("apiVersion".into()).or_insert_with(text);
+            properties.entry("kind".into()).or_insert_with(text);
+            if let Some(&index) = definitions().by_name.get(OBJECT_META) {
+                let metadata = Schema { ty: Type::Ref(index), embedded: true, ..Schema::default() };
+                properties.insert("metadata".into(), metadata);
+            }
+        }
+        schema
     }
 
     /// The node that really describes the value: behind a reference, if this is one.

@@ -16,7 +16,7 @@ const MOST_COPIED_BYTES: usize = 3 * 1024 * 1024;
 /// No value may stand or reach deeper than this.
 const MOST_DEPTH: usize = 256;
 /// All operations together may look at or move this many values.
-const MOST_WORK: usize = 50_000_000;
+const MOST_WORK: usize = 20_000_000;
 
 /// Applies a patch to a document.
 pub fn json_patch(document: Value, patch: &Value) -> Result<Value, PatchError> {
@@ -301,5 +301,135 @@ fn take(parent: &mut Value, key: &str) -> Result<Value, String> {
             members.remove(key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: {MISSING}"))
         }
         _ => Err(MISSING.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn operations() {
+        let check = |document: Value, patch: Value, expected: Result<Value, &str>| {
+            let result = json_patch(document.clone(), &patch);
+            let expected = expected.map_err(|message| PatchError::Unprocessable(message.into()));
+            assert_eq!(result, expected, "{document} with {patch}");
+        };
+        let a = || json!({"a": [1, 2], "b": {"c": "x", "d/e": 1, "f~g": 2}});
+        check(json!({}), json!([]), Ok(json!({})));
+        check(json!({}), json!([{"op": "add", "path": "/x", "value": 1}]), Ok(json!({"x": 1})));
+        check(
+            a(),
+            json!([{"op": "add", "path": "/a/1", "value": 9}, {"op": "remove", "path": "/b"}]),
+            Ok(json!({"a": [1, 9, 2]})),
+        );
+        check(
+            a(),
+            json!([{"op": "add", "path": "/a/-", "value": 9}, {"op": "remove", "path": "/b"}]),
+            Ok(json!({"a": [1, 2, 9]})),
+        );
+        check(
+            a(),
+            json!([{"op": "remove", "path": "/a/-1"}, {"op": "remove", "path": "/b"}]),
+            Ok(json!({"a": [1]})),
+        );
+        check(
+            a(),
+            json!([{"op": "remove", "path": "/b/d~1e"}, {"op": "remove", "path": "/b/f~0g"}]),
+            Ok(json!({"a": [1, 2], "b": {"c": "x"}})),
+        );
+        check(
+            a(),
+            json!([{"op": "replace", "path": "/b", "value": null}]),
+            Ok(json!({"a": [1, 2], "b": null})),
+        );
+        check(a(), json!([{"op": "replace", "path": "", "value": {"z": 1}}]), Ok(json!({"z": 1})));
+        check(
+            a(),
+            json!([{"op": "move", "from": "/b/c", "path": "/a/0"}, {"op": "remove", "path": "/b"}]),
+            Ok(json!({"a": ["x", 1, 2]})),
+        );
+        check(
+            a(),
+            json!([{"op": "copy", "from": "/a", "path": "/b"}]),
+            Ok(json!({"a": [1, 2], "b": [1, 2]})),
+        );
+        check(
+            a(),
+            json!([{"op": "test", "path": "/b/c", "value": "x"}, {"op": "test", "path": "/b/none"}]),
+            Ok(a()),
+        );
+        check(
+            a(),
+            json!([{"op": "test", "path": "/b/c", "value": "y"}]),
+            Err("testing value /b/c failed: test failed"),
+        );
+        check(
+            a(),
+            json!([{"op": "remove", "path": "/b/none"}]),
+            Err("error in remove for path: '/b/none': Unable to remove nonexistent key: none: missing value"),
+        );
+        check(
+            a(),
+            json!([{"op": "remove", "path": "/none/x"}]),
+            Err("remove operation does not apply: doc is missing path: \"/none/x\": missing value"),
+        );
+        check(
+            a(),
+            json!([{"op": "add", "path": "/a/7", "value": 1}]),
+            Err("error in add for path: '/a/7': Unable to access invalid index: 7: invalid index referenced"),
+        );
+        check(
+            a(),
+            json!([{"op": "add", "path": "/a/x", "value": 1}]),
+            Err(
+                "error in add for path: '/a/x': value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax",
+            ),
+        );
+        check(
+            a(),
+            json!([{"op": "replace", "path": "/a/7", "value": 1}]),
+            Err("replace operation does not apply: doc is missing key: /a/7: missing value"),
+        );
+        check(a(), json!([{"op": "dance"}]), Err("Unexpected kind: dance"));
+        check(a(), json!([{"op": "add"}]), Err("add operation failed to decode path: missing value"));
+        check(
+            a(),
+            json!([{"op": "add", "path": "/a/0/b/c", "value": 1}]),
+            Err("add operation does not apply: doc is missing path: \"/a/0/b/c\": missing value"),
+        );
+    }
+
+    #[test]
+    fn what_is_no_patch_or_too_much_is_refused() {
+        assert!(matches!(json_patch(json!({}), &json!({})), Err(PatchError::BadRequest(_))));
+        assert!(matches!(json_patch(json!({}), &json!([1])), Err(PatchError::BadRequest(_))));
+        let many = vec![json!({"op": "test", "path": "/x"}); MOST_OPERATIONS + 1];
+        assert!(matches!(json_patch(json!({}), &json!(many)), Err(PatchError::TooLarge(_))));
+    }
+
+    #[test]
+    fn copies_cannot_explode() {
+        let double = vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 64];
+        let error = json_patch(json!({"a": ["x".repeat(100)]}), &json!(double)).expect_err("too much");
+        assert!(error.to_string().starts_with("Unable to complete the copy"), "{error}");
+    }
+
+    #[test]
+    fn nothing_gets_too_deep() {
+        let mut nest = json!({});
+        for _ in 0..100 {
+            nest = json!({"n": nest});
+        }
+        let bottom = "/n".repeat(100);
+        let deepen = [
+            json!({"op": "add", "path": "/b", "value": nest}),
+            json!({"op": "move", "from": "/a", "path": format!("/b{bottom}")}),
+            json!({"op": "move", "from": "/b", "path": "/a"}),
+        ];
+        let patch: Vec<Value> = deepen.iter().cycle().take(300).cloned().collect();
+        let error = json_patch(json!({"a": {}}), &json!(patch)).expect_err("too deep");
+        assert_eq!(error.to_string(), "exceeded max depth of 256");
     }
 }

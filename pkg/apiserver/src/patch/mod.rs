@@ -20,6 +20,8 @@ mod merge_patch;
 mod strategic;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod typed;
 mod typed_merge;
 

@@ -144,7 +144,7 @@ fn merge_member(
             }
         }
         (Some(Value::Array(live)), Value::Array(patch)) if is_merged(member) => {
-            Some(Value::Array(ListPatch::new(member)?.merge(live, patch)?))
+            Some(Value::Array(ListPatch::new(member).merge(live, patch)?))
         }
         (Some(Value::Array(_)), patch @ Value::Array(_)) => Some(patch),
         (_, value) => without_directives(without_nulls(value)),
@@ -200,7 +200,7 @@ fn set_element_orders(
         };
         let (live_list, patch_list) = (list(live.remove(name))?, list(patch.remove(name))?);
         let member = schema.property(name);
-        let merge = ListPatch::new(member)?;
+        let merge = ListPatch::new(member);
         merge.check_order(patch_list.as_deref().unwrap_or_default(), &order)?;
         let ordered = match (live_list, patch_list) {
             (None, None) => continue,
@@ -264,5 +264,189 @@ fn without_directives(value: Value) -> Option<Value> {
         )),
         Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
         scalar => Some(scalar),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::schema_of;
+    use super::super::tests::{DEPLOYMENT, POD};
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(schema: &Schema, live: Value, patch: Value, expected: Value) {
+        let result = strategic_merge_patch(schema, live.clone(), patch.clone());
+        assert_eq!(result, Ok(expected), "{live} with {patch}");
+    }
+
+    /// The same within `spec.containers`.
+    #[track_caller]
+    fn check_containers(live: Value, patch: Value, expected: Value) {
+        let pod = |containers: Value| json!({"spec": {"containers": containers}});
+        check(&POD, pod(live), json!({"spec": patch}), pod(expected));
+    }
+
+    #[test]
+    fn maps_are_merged_and_null_deletes() {
+        check(
+            &POD,
+            json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"nodeName": "x"}}),
+            json!({"metadata": {"labels": {"b": null, "c": "3"}, "annotations": {"n": null, "x": "y"}}, "spec": null}),
+            json!({"metadata": {"labels": {"a": "1", "c": "3"}, "annotations": {"x": "y"}}}),
+        );
+        check(
+            &POD,
+            json!({"spec": {"a": "x"}}),
+            json!({"spec": {"$patch": "replace", "b": "y"}}),
+            json!({"spec": {"b": "y"}}),
+        );
+        check(&POD, json!({"spec": {"a": "x"}}), json!({"spec": {"$patch": "delete"}}), json!({"spec": {}}));
+        check(&POD, json!({}), json!({"spec": {"$patch": "delete"}}), json!({}));
+        check(&POD, json!({"spec": [1]}), json!({"spec": {"b": "y"}}), json!({"spec": {"b": "y"}}));
+    }
+
+    #[test]
+    fn lists_are_merged_by_key() {
+        let live = || json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x", "args": ["1"]}]);
+        check_containers(
+            live(),
+            json!({"containers": [{"name": "b", "image": "y", "args": ["2", "3"]}]}),
+            json!([{"name": "a", "image": "x"}, {"name": "b", "image": "y", "args": ["2", "3"]}]),
+        );
+        check_containers(
+            live(),
+            json!({"containers": [{"name": "a", "image": null}, {"name": "c"}]}),
+            json!([{"name": "a"}, {"name": "c"}, {"name": "b", "image": "x", "args": ["1"]}]),
+        );
+        check_containers(
+            live(),
+            json!({"containers": [{"name": "b", "$patch": "delete"}]}),
+            json!([{"name": "a", "image": "x"}]),
+        );
+        check_containers(live(), json!({"containers": [{"name": "z", "$patch": "delete"}]}), live());
+        check_containers(
+            live(),
+            json!({"containers": [{"$patch": "replace"}, {"name": "n"}]}),
+            json!([{"name": "n"}]),
+        );
+        check_containers(
+            json!([{"name": "a", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}]),
+            json!({"containers": [{"name": "a", "env": [{"name": "A", "$patch": "delete"}, {"name": "B", "value": "3"}]}]}),
+            json!([{"name": "a", "env": [{"name": "B", "value": "3"}]}]),
+        );
+    }
+
+    #[test]
+    fn elements_stand_in_the_wanted_order() {
+        let named = |names: &[&str]| names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>();
+        let order = |live: &[&str], patch: &[&str], order: &[&str], expected: &[&str]| {
+            let mut directive = json!({"$setElementOrder/containers": named(order)});
+            if !patch.is_empty() {
+                directive["containers"] = json!(named(patch));
+            }
+            check_containers(json!(named(live)), directive, json!(named(expected)));
+        };
+        order(&["a", "b", "c"], &[], &["c", "a", "b"], &["c", "a", "b"]);
+        order(&["a", "b"], &["c"], &["a", "c", "b"], &["a", "c", "b"]);
+        order(&["a", "s", "b"], &["c"], &["b", "c", "a"], &["s", "b", "c", "a"]);
+        order(&["a", "s"], &["b"], &["a", "b"], &["a", "b", "s"]);
+    }
+
+    #[test]
+    fn unions_keep_what_the_patch_names() {
+        check(
+            &DEPLOYMENT,
+            json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}),
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+            json!({"spec": {"strategy": {"type": "Recreate"}}}),
+        );
+        check(
+            &POD,
+            json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w"}]}}),
+            json!({"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}}),
+            json!({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/x"}}, {"name": "w"}]}}),
+        );
+        let budget = schema_of::<k8s_openapi::api::policy::v1::PodDisruptionBudget>();
+        check(
+            &budget,
+            json!({"spec": {"selector": {"matchLabels": {"a": "1"}}}}),
+            json!({"spec": {"selector": {"matchLabels": {"b": "2"}}}}),
+            json!({"spec": {"selector": {"matchLabels": {"b": "2"}}}}),
+        );
+    }
+
+    #[test]
+    fn sets_of_scalars() {
+        let finalizers = |live: &[&str], mut patch: Value, expected: &[&str]| {
+            let patch = json!({"metadata": patch.take()});
+            let object = |list: &[&str]| json!({"metadata": {"finalizers": list}});
+            check(&POD, object(live), patch, object(expected));
+        };
+        finalizers(&["a", "b"], json!({"finalizers": ["c", "a"]}), &["c", "a", "b"]);
+        finalizers(&["a", "b", "c"], json!({"$deleteFromPrimitiveList/finalizers": ["b", "z"]}), &["a", "c"]);
+        finalizers(
+            &["a", "b"],
+            json!({"$setElementOrder/finalizers": ["c", "b"], "finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]}),
+            &["c", "b"],
+        );
+        finalizers(&["a", "b"], json!({"$setElementOrder/finalizers": ["b", "a"]}), &["b", "a"]);
+    }
+
+    #[test]
+    fn what_does_not_apply_is_refused_in_upstreams_words() {
+        let check = |patch: Value, expected: PatchError| {
+            let live = json!({"metadata": {"finalizers": ["a"]}, "spec": {"containers": [{"name": "a", "image": "x"}]}});
+            assert_eq!(strategic_merge_patch(&POD, live, patch.clone()), Err(expected), "{patch}");
+        };
+        let unprocessable = |message: &str| PatchError::Unprocessable(message.into());
+        let bad_request = |message: &str| PatchError::BadRequest(message.into());
+        let containers = |list: Value| json!({"spec": {"containers": list}});
+        check(
+            containers(json!([{"image": "x", "args": ["1"]}])),
+            unprocessable("map: map[args:[1] image:x] does not contain declared merge key: name"),
+        );
+        check(
+            containers(json!([{"$patch": "delete"}])),
+            unprocessable("map: map[$patch:delete] does not contain declared merge key: name"),
+        );
+        check(
+            containers(json!([{"name": "a", "$patch": "dance"}])),
+            unprocessable("unknown patch type: dance in map: map[$patch:dance name:a]"),
+        );
+        check(
+            containers(json!([{"name": "a", "$patch": "merge"}])),
+            unprocessable("merging lists cannot yet be specified in the patch"),
+        );
+        check(containers(json!(["a"])), unprocessable("list element types are not identical"));
+        check(containers(json!([["a"]])), unprocessable("lists of lists are not supported"));
+        check(json!({"spec": {"$patch": "merge"}}), unprocessable("unknown patch type: merge in map: map[$patch:merge]"));
+        check(json!({"spec": {"$retainKeys": "x"}}), bad_request("invalid patch format of retainKeys"));
+        check(
+            json!({"spec": {"$retainKeys": [], "x": 1}}),
+            bad_request("invalid patch format of retainKeys"),
+        );
+        check(
+            json!({"metadata": {"$deleteFromPrimitiveList": []}}),
+            bad_request("invalid patch format of primitive list"),
+        );
+        check(
+            json!({"spec": {"$setElementOrder": []}}),
+            bad_request("invalid patch format of setElementOrder list"),
+        );
+        check(
+            json!({"spec": {"$setElementOrder/containers": {}}}),
+            unprocessable("expected a []interface {}, but received a map[string]interface {}"),
+        );
+        check(
+            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a"}]}}),
+            unprocessable(
+                "The order in patch list:\n[map[name:a]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n",
+            ),
+        );
+        check(
+            json!([]),
+            bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        );
     }
 }

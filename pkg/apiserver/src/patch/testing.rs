@@ -20,7 +20,7 @@ fn inlined(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> Va
     let mut result = Map::new();
     let target = members.get("$ref").or_else(|| members.get("allOf")?.get(0)?.get("$ref"));
     if let Some(name) = target.and_then(Value::as_str).and_then(|target| target.rsplit('/').next())
-        && depth < 16
+        && depth < 64
         && let Value::Object(target) = inlined(&definitions[name], definitions, depth + 1)
     {
         result = target;

@@ -38,11 +38,11 @@ pub(super) fn delete_scalars(list: &mut Vec<Value>, deleted: &[Value]) -> Result
 
 impl<'a> ListPatch<'a> {
     /// As the schema of the list says.
-    pub(super) fn new(list: Option<&'a Schema>) -> Result<Self, Error> {
-        Ok(ListPatch {
+    pub(super) fn new(list: Option<&'a Schema>) -> Self {
+        ListPatch {
             merge_key: list.and_then(|list| list.merge_key.as_deref()),
             element: list.and_then(Schema::element).unwrap_or(&ANY),
-        })
+        }
     }
 
     /// The keys of all elements, in order.
