@@ -60,3 +60,6 @@ pub trait Lookup {
         self.object(resource, namespace, name).map(|object| Identity::of(&object))
     }
 }
+
+#[cfg(test)]
+mod tests;
