@@ -74,7 +74,7 @@ fn launch(dir: &Path, client_url: &str, peer_url: &str) -> Child {
     let mut log = String::new();
     loop {
         match lines.next() {
-            Some(Ok(line)) if line.contains("ready to serve client requests") => break,
+            Some(Ok(line)) if line.contains("serving client") => break,
             Some(Ok(line)) => log.push_str(&(line + "\n")),
             _ => panic!("etcd ended before it was ready:\n{log}"),
         }
