@@ -82,7 +82,7 @@ async fn settle_status(server: &Server, resource: &Resource, definition: &Value,
     let name = object::name(definition);
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     let others = all.iter().filter(|other| object::name(other) != name);
-    let taken = crd::Names::of_group(group, others);
+    let taken = crd::Names::of_group(group, others, api::kinds::all());
     let now = Timestamp::now();
     if crd::next_status(definition, &taken, now).is_none() {
         return Ok(());
