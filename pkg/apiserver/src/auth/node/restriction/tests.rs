@@ -145,7 +145,7 @@ fn pods_of_its_own_are_deleted_evicted_and_reported_on() {
     };
     let nothing = || Value::Null;
     check("delete pods ns own", nothing(), nothing(), "");
-    check("delete pods ns gone", nothing(), nothing(), "pods \"gone\" not found");
+    check("delete pods ns gone", nothing(), nothing(), "pod \"gone\" not found");
     check(
         "delete pods ns other",
         nothing(),
@@ -261,7 +261,7 @@ fn tokens_are_for_its_own_pods_and_their_audiences() {
     check(request("own", "pod-uid", &["driver-audience"]), "");
     check(json!({"spec": {}}), "node requested token not bound to a pod");
     check(request("own", "", &[]), "node requested token with a pod binding without a uid");
-    check(request("gone", "x", &[]), "pods \"gone\" not found");
+    check(request("gone", "x", &[]), "pod \"gone\" not found");
     check(
         request("own", "x", &[]),
         "the UID in the bound object reference (x) does not match the UID in record. \
