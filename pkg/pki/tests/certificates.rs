@@ -84,6 +84,7 @@ fn a_user_may_be_in_several_groups() {
     let identity = authority.client("jane", &["dev", "ops"], now()).unwrap();
     assert!(client_is_believed(&authority, &identity.certificate, now()));
     let facts = Facts::from_pem(&identity.certificate).unwrap();
+    assert_eq!(facts.to_string(), "O=dev, O=ops, CN=jane, until 2027-09-21T14:13:20Z");
     assert_eq!((facts.common_name.as_str(), facts.organizations), ("jane", vec!["dev".into(), "ops".into()]));
     assert_eq!(facts.subject, "O=dev, O=ops, CN=jane");
     assert_eq!(facts.issuer, "CN=kubernetes");

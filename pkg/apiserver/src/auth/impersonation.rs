@@ -33,14 +33,14 @@ impl Check {
     /// What must be allowed to the user who asks.
     pub fn attributes<'a>(&'a self, user: &'a User) -> Attributes<'a> {
         let (group, version, resource) = match self.kind {
-            "ServiceAccount" => ("", "v1", "serviceaccounts"),
-            "User" => ("", "v1", "users"),
-            "Group" => ("", "v1", "groups"),
+            "ServiceAccount" => ("", "", "serviceaccounts"),
+            "User" => ("", "", "users"),
+            "Group" => ("", "", "groups"),
             "UserExtra" => (AUTHENTICATION_GROUP, "v1", "userextras"),
             _ => (AUTHENTICATION_GROUP, "v1", "uids"),
         };
         Attributes {
-            version: if group.is_empty() { "" } else { version },
+            version,
             namespace: &self.namespace,
             name: &self.name,
             subresource: &self.key,

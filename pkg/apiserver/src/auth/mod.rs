@@ -17,10 +17,12 @@ pub mod node;
 pub mod rbac;
 pub mod token;
 
+mod access_review;
 mod attributes;
 mod authorizer;
 mod user;
 
+pub use access_review::{access_review, reviewed_user};
 pub use attributes::Attributes;
 pub use authorizer::{Authorizer, Decision, Reason};
 pub use user::User;

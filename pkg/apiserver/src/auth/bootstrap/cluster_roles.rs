@@ -1,4 +1,5 @@
-//! The ClusterRoles that every cluster has, apart from those of controllers. Names and rules are upstream's (1.35, default features).
+//! The ClusterRoles that every cluster has, apart from those of controllers. Names and rules are upstream's (1.35,
+//! with the features that are on by default).
 
 use super::{EVENTS, READ, READ_WRITE, Terse, WRITE, named, rule, urls};
 

@@ -16,7 +16,7 @@ pub enum Restricted {
     /// 404: what it is about does not exist.
     #[error("{resource} {name:?} not found")]
     NotFound {
-        /// The resource, in the plural.
+        /// The resource, in the singular: that is how upstream's caches say it.
         resource: &'static str,
         /// The name looked for.
         name: String,
@@ -101,7 +101,7 @@ impl Write<'_> {
         match self.operation {
             Operation::Create => self.mirror_pod(),
             Operation::Delete => {
-                let pod = self.existing("pods", self.request.namespace, self.name())?;
+                let pod = self.existing_pod(self.name())?;
                 if text(&pod["spec"]["nodeName"]) != node {
                     return forbid(format!(
                         "node {node:?} can only delete pods with spec.nodeName set to itself"
@@ -143,7 +143,7 @@ impl Write<'_> {
         if owner["blockOwnerDeletion"] == true {
             return forbid(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
         }
-        let uid = self.lookup.identity("nodes", "", node).ok_or_else(|| not_found("nodes", node))?.uid;
+        let uid = self.lookup.identity("nodes", "", node).ok_or_else(|| not_found("node", node))?.uid;
         if text(&owner["uid"]) != uid {
             let claimed = text(&owner["uid"]);
             return forbid(format!("node {node} UID mismatch: expected {claimed} got {uid}"));
@@ -190,7 +190,7 @@ impl Write<'_> {
         if self.name().is_empty() {
             return forbid("could not determine pod from request data");
         }
-        let pod = self.existing("pods", self.request.namespace, self.name())?;
+        let pod = self.existing_pod(self.name())?;
         if text(&pod["spec"]["nodeName"]) != self.node {
             let node = self.node;
             return forbid(format!("node {node} can only evict pods with spec.nodeName set to itself"));
@@ -282,7 +282,7 @@ impl Write<'_> {
         if uid.is_empty() {
             return forbid("node requested token with a pod binding without a uid");
         }
-        let pod = self.existing("pods", self.request.namespace, name)?;
+        let pod = self.existing_pod(name)?;
         if text(&pod["metadata"]["uid"]) != uid {
             return forbid(format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. \
@@ -433,8 +433,8 @@ impl Write<'_> {
         }
     }
 
-    fn existing(&self, resource: &'static str, namespace: &str, name: &str) -> Result<Value, Restricted> {
-        self.lookup.object(resource, namespace, name).ok_or_else(|| not_found(resource, name))
+    fn existing_pod(&self, name: &str) -> Result<Value, Restricted> {
+        self.lookup.object("pods", self.request.namespace, name).ok_or_else(|| not_found("pod", name))
     }
 
     fn unexpected_operation(&self) -> Result<(), Restricted> {
