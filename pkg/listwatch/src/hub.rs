@@ -22,6 +22,8 @@ use tokio::task::JoinHandle;
 const ROOT: &str = "/registry/";
 /// How much of the past is replayed at start, so that watches from before can be resumed.
 const HISTORY_REVISIONS: u64 = 10_000;
+/// How often history may be compacted away from under us before that is an error.
+const COMPACTION_RACES: usize = 4;
 const PAGE_ENTRIES: usize = 1_000;
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
@@ -79,16 +81,7 @@ impl Hub {
         let (membership, asking) = (Mutex::default(), Mutex::default());
         let shared = Arc::new(Shared { store, caches, progress, membership, asking });
         let now = shared.store.revision().await?;
-        let mut base = now.saturating_sub(HISTORY_REVISIONS).max(1).min(now);
-        while let Err(error) = shared.load_all(base).await {
-            match error {
-                // Compaction tells what is the oldest, where it knows: from there on, or else from now on.
-                Error::Compacted { oldest, .. } if base < now => {
-                    base = if oldest > base { oldest.min(now) } else { now };
-                }
-                error => return Err(error),
-            }
-        }
+        shared.load_past(now).await?;
         let feed = tokio::spawn(shared.clone().follow());
         let hub = Hub { shared, feed };
         hub.wait(now).await;
@@ -174,15 +167,29 @@ impl Drop for Hub {
 }
 
 impl Shared {
+    /// Reads all resources as they were a while before `now`, or as early as compaction allows.
+    async fn load_past(&self, now: Revision) -> Result<(), Error> {
+        let mut base = now.saturating_sub(HISTORY_REVISIONS).max(1).min(now);
+        for _ in 0..COMPACTION_RACES {
+            match self.load_all(base).await {
+                Err(Error::Compacted { oldest, .. }) => {
+                    let now = self.store.revision().await?;
+                    base = if oldest > base { oldest.min(now) } else { now };
+                }
+                outcome => return outcome,
+            }
+        }
+        self.load_all(base).await
+    }
+
     /// Reads all resources as of one revision.
     async fn load_all(&self, revision: Revision) -> Result<(), Error> {
         let caches: Vec<Arc<Cache>> = self.caches.read().values().cloned().collect();
         for cache in caches {
             // Revision 0 is before everything: there is nothing to read.
-            let at = Some(revision).filter(|revision| *revision > 0);
-            let entries = match at {
-                None => Vec::new(),
-                at => self.list(&cache.config().prefix, at).await?.0,
+            let entries = match revision {
+                0 => Vec::new(),
+                revision => self.list(&cache.config().prefix, Some(revision)).await?.0,
             };
             cache.hold();
             cache.load(&entries, revision);
@@ -218,11 +225,10 @@ impl Shared {
                 delay = FIRST_RETRY;
             }
             tracing::warn!(%error, revision = self.progress.applied(), "the change feed broke off");
-            if matches!(error, Error::Compacted { .. }) {
-                match self.load_anew().await {
-                    Ok(()) => continue,
-                    Err(error) => tracing::warn!(%error, "could not read the caches again"),
-                }
+            if matches!(error, Error::Compacted { .. })
+                && let Err(error) = self.load_anew().await
+            {
+                tracing::warn!(%error, "could not read the caches again");
             }
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(LAST_RETRY);

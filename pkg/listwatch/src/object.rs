@@ -26,7 +26,7 @@ pub struct Object {
 impl Object {
     /// The namespace; empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
-        self.path[..self.name_at as usize].trim_end_matches('/')
+        &self.path[..self.name_at.saturating_sub(1) as usize]
     }
 
     /// The name.

@@ -175,3 +175,103 @@ impl Views {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventType;
+    use crate::resource::{ResourceConfig, SelectableField};
+    use api::selector::FieldSelector;
+
+    fn pods() -> Resource {
+        let fields = vec![SelectableField::from("spec.nodeName"), SelectableField::from("status.phase")];
+        Resource::new(ResourceConfig { fields, ..ResourceConfig::new("/registry/core/pods/", true) })
+    }
+
+    fn pod(resource: &Resource, revision: Revision, node: &str) -> Arc<Object> {
+        let json = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"nodeName":"{node}"}}}}"#).into();
+        Arc::new(Object::new(resource, "ns/p".into(), &json, revision, EventType::Modified).unwrap())
+    }
+
+    fn watch(views: &mut Views, resource: &Resource, namespace: Option<&str>, fields: &str) {
+        let fields = FieldSelector::parse(fields).unwrap();
+        let scope = Scope { namespace: namespace.map(Box::from), fields, ..Scope::default() };
+        views.subscribe(scope, resource, &Ring::new(), 0, 0);
+    }
+
+    #[test]
+    fn an_event_is_shown_to_the_views_it_can_concern_and_no_others() {
+        let resource = pods();
+        let mut views = Views::default();
+        for n in 0..5_000 {
+            watch(&mut views, &resource, None, &format!("spec.nodeName=n{n}"));
+            watch(&mut views, &resource, Some("ns"), &format!("metadata.name=p{n}"));
+            watch(&mut views, &resource, Some(&format!("ns{n}")), "");
+        }
+        watch(&mut views, &resource, Some("ns"), "");
+        watch(&mut views, &resource, None, "spec.nodeName!=n1");
+        watch(&mut views, &resource, None, "metadata.name=p");
+        assert_eq!(views.len(), 15_003);
+        let check = |before: Option<&str>, after: &str, expected: &[&str]| {
+            let previous = before.map(|node| pod(&resource, 1, node));
+            let event = Event::new(1, EventType::Modified, pod(&resource, 2, after), previous);
+            let mut shown = Vec::new();
+            views.concerned(&event, |view| {
+                let Scope { namespace, fields, .. } = &*view.scope;
+                shown.push(format!("{}?{fields}", namespace.as_deref().unwrap_or_default()));
+            });
+            shown.sort_unstable();
+            assert_eq!(shown, expected);
+        };
+        let always = ["?metadata.name=p", "?spec.nodeName!=n1", "ns?"];
+        check(None, "n9", &["?metadata.name=p", "?spec.nodeName!=n1", "?spec.nodeName=n9", "ns?"]);
+        check(Some("n9"), "n9", &["?metadata.name=p", "?spec.nodeName!=n1", "?spec.nodeName=n9", "ns?"]);
+        check(Some(""), "other", &always);
+        check(
+            Some("n1"),
+            "n2",
+            &["?metadata.name=p", "?spec.nodeName!=n1", "?spec.nodeName=n1", "?spec.nodeName=n2", "ns?"],
+        );
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_view_that_nobody_watches() {
+        let resource = pods();
+        let mut views = Views::default();
+        let mut rings = Vec::new();
+        for (namespace, fields) in [
+            (None, "spec.nodeName=n1"),
+            (None, "metadata.name=p"),
+            (Some("ns"), ""),
+            (None, "status.phase!=x"),
+        ] {
+            let fields = FieldSelector::parse(fields).unwrap();
+            let scope = Scope { namespace: namespace.map(Box::from), fields, ..Scope::default() };
+            rings.push(views.subscribe(scope, &resource, &Ring::new(), 0, 0));
+        }
+        for (scope, ring) in &rings {
+            views.unsubscribe(scope, ring, &resource);
+        }
+        let Views { all, by_name, by_field, by_namespace, rest } = views;
+        assert!(all.is_empty() && by_name.is_empty() && by_field.is_empty());
+        assert!(by_namespace.is_empty() && rest.is_empty());
+    }
+
+    #[test]
+    fn quiet_views_forget_what_has_left_the_window() {
+        let resource = pods();
+        let mut views = Views::default();
+        let scope = Scope::namespace("ns");
+        let (_, ring) = views.subscribe(scope, &resource, &Ring::new(), 0, 0);
+        let events: Vec<_> =
+            (1..=3).map(|n| Arc::new(Event::new(n, EventType::Added, pod(&resource, n, ""), None))).collect();
+        views.publish(&events, &resource, 1);
+        assert_eq!(ring.size().0, 3);
+        views.trim_before(3);
+        assert_eq!(ring.size().0, 1);
+        assert_eq!(ring.unread(2), crate::ring::Unread::Lost);
+        assert_eq!(ring.unread(3), crate::ring::Unread::From(3));
+        views.trim_before(100);
+        assert_eq!(ring.unread(4), crate::ring::Unread::Nothing, "who has read everything has lost nothing");
+    }
+}
