@@ -8,7 +8,7 @@ mod suite;
 
 use bytes::Bytes;
 use fake::Fake;
-use listwatch::{Ended, Error, ResourceConfig, Scope, Since};
+use listwatch::{Ended, Error, Hub, ResourceConfig, Scope, Since, Window};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,6 +127,28 @@ async fn history_that_was_compacted_is_not_replayed() {
 }
 
 #[tokio::test]
+async fn the_window_is_bounded_by_size_too() {
+    let store = Arc::new(Fake::default());
+    let check = async |bytes: usize, kept: std::ops::RangeInclusive<usize>| {
+        let window = Window { events: 1_000, bytes };
+        let config = ResourceConfig { window, ..ResourceConfig::new(PODS, true) };
+        let hub = Hub::start(store.clone(), Vec::new()).await.unwrap();
+        let pods = hub.register(config).await.unwrap();
+        let mut last = 0;
+        for _ in 0..40 {
+            last = put(&*store, "ns/p", "", "").await;
+        }
+        hub.wait(last).await;
+        let mut watcher = pods.watch(Scope::default(), Since::Revision(pods.oldest())).unwrap();
+        let events = told(&mut watcher, last).await.len();
+        assert!(kept.contains(&events), "{events} events in {bytes} bytes");
+    };
+    check(1 << 20, 40..=40).await;
+    check(8_000, 10..=20).await;
+    check(0, 1..=1).await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_decoded_is_left_out() {
     let fake = Arc::new(Fake::default());
     let config = ResourceConfig {
@@ -140,7 +162,7 @@ async fn what_cannot_be_decoded_is_left_out() {
     commit(&*fake, "/registry/core/secrets/ns/bad", Some(Bytes::from_static(b"{}"))).await;
     commit(&*fake, "/registry/core/secrets/ns/cut", seal("{")).await;
     let last = commit(&*fake, "/registry/core/secrets/ns/good", seal("{\"metadata\":{}}")).await;
-    let hub = listwatch::Hub::start(fake.clone(), vec![config]).await.unwrap();
+    let hub = Hub::start(fake.clone(), vec![config]).await.unwrap();
     let secrets = hub.cache("/registry/core/secrets/").unwrap();
     assert_eq!(secrets.len(), 1);
     let json = secrets.get("ns", "good").unwrap().json();
