@@ -32,6 +32,11 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(5);
 const LAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The caches of all resources, and the task that feeds them. Dropping it ends the task and all watches.
+///
+/// # Expected flow
+/// After a write, [`wait`](Hub::wait) for its revision before answering: whoever reads next sees it. For a read that
+/// must not be stale, ask the store for its revision, wait for that, and read from the cache. The same before a watch
+/// that is to begin at the present, or at a revision that somebody else was told.
 pub struct Hub {
     shared: Arc<Shared>,
     feed: JoinHandle<()>,

@@ -101,15 +101,12 @@ impl Ring {
         }
     }
 
-    /// Forgets the oldest events beyond the window. Returns the last one forgotten.
+    /// Forgets the oldest events beyond the window, but never all. Returns the last one forgotten.
     pub(crate) fn trim_to(&self, window: Window) -> Option<Arc<Event>> {
         let mut inner = self.inner.write();
         let mut last = None;
-        while inner.events.len() > window.events || inner.bytes > window.bytes {
-            match inner.pop() {
-                Some(event) => last = Some(event),
-                None => break,
-            }
+        while inner.events.len() > 1 && (inner.events.len() > window.events || inner.bytes > window.bytes) {
+            last = inner.pop();
         }
         last
     }
