@@ -77,7 +77,12 @@ impl Config {
 
     /// The address to tell others; `None` where there is none worth telling.
     pub fn advertised_address(&self, bound: SocketAddr) -> Option<IpAddr> {
-        self.advertise_address.or_else(|| (!bound.ip().is_unspecified()).then(|| bound.ip())).or_else(outgoing_address)
+        match (self.advertise_address, bound.ip()) {
+            (Some(given), _) => Some(given),
+            (None, ip) if ip.is_unspecified() => outgoing_address(),
+            // Others cannot reach a loopback address.
+            (None, ip) => (!ip.is_loopback()).then_some(ip),
+        }
     }
 
     /// The audiences that tokens must be for.

@@ -29,8 +29,8 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(600);
 /// What roles and bindings are decided from.
 const RBAC: [&str; 4] = ["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
 /// What nodes' permissions are decided from.
-const NODE_GRAPH: [(&str, &str); 4] =
-    [("", "pods"), ("", "serviceaccounts"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments")];
+const NODE_GRAPH: [(&str, &str); 3] =
+    [("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments")];
 
 /// Keys and certificates of this server.
 pub struct Credentials {
