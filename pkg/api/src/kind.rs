@@ -144,6 +144,8 @@ pub struct Kind {
     pub unconditional_update: bool,
     /// Whether a PUT of an object that is not there creates it.
     pub create_on_update: bool,
+    /// Whether the status that a creator gives is kept, as that of nodes is.
+    pub status_on_create: bool,
     /// The name's rule; complaints go to `metadata.name`.
     pub validate_name: fn(&str) -> Result<(), String>,
     /// Fills in what was left out.
@@ -154,6 +156,8 @@ pub struct Kind {
     pub prepare_status: Prepare,
     /// Rules for objects.
     pub validate: Validate,
+    /// Rules for objects that hold only when they are created.
+    pub validate_create: Validate,
     /// Rules for changes.
     pub validate_update: ValidateUpdate,
     /// Rules for changes of status.
@@ -205,11 +209,13 @@ impl Kind {
             generation: false,
             unconditional_update: true,
             create_on_update: false,
+            status_on_create: false,
             validate_name: |_| Ok(()),
             default: |_| (),
             prepare: |_, _| (),
             prepare_status: |_, _| (),
             validate: |_, _| (),
+            validate_create: |_, _| (),
             validate_update: |_, _, _| (),
             validate_status: |_, _, _| (),
             convert: None,

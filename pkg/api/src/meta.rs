@@ -22,10 +22,12 @@ pub fn validate(object: &Field<'_>, kind: &Kind, errors: &mut Errors) {
         generate_name.invalid(fault, errors);
     }
     let name = metadata.get("name");
-    if name.required_because("name or generateName is required", errors)
-        && let Err(fault) = (kind.validate_name)(name.text())
-    {
-        name.invalid(fault, errors);
+    if name.required_because("name or generateName is required", errors) {
+        match (kind.validate_name)(name.text()) {
+            Err(fault) => name.invalid(fault, errors),
+            // Whatever else a kind allows, its names must fit a URL.
+            Ok(()) => name.conforms(names::is_path_segment, errors),
+        }
     }
     let namespace = metadata.get("namespace");
     if !kind.namespaced() {

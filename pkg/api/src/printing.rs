@@ -93,38 +93,26 @@ pub fn or_none(text: &str) -> &str {
 
 /// Labels as `a=b,c=d`, `<none>` if there are none.
 pub fn labels(map: Option<&Value>) -> String {
-    let pairs: Vec<String> = map
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
-    or_none(&pairs.join(",")).into()
+    joined(equalities(map))
 }
 
 /// A label selector (`matchLabels`, `matchExpressions`) in the form that `kubectl -l` takes.
 pub fn label_selector(selector: Option<&Value>) -> String {
-    let Some(selector) = selector else { return NONE.into() };
-    let mut requirements: Vec<String> = selector
-        .get("matchLabels")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
-    for expression in items(selector, "matchExpressions") {
+    let mut requirements = equalities(selector.and_then(|selector| selector.get("matchLabels")));
+    for expression in selector.map(|selector| items(selector, "matchExpressions")).unwrap_or_default() {
         let key = text(expression, "key");
         let mut values: Vec<&str> = items(expression, "values").iter().filter_map(Value::as_str).collect();
         values.sort_unstable();
         let values = values.join(",");
-        requirements.push(match text(expression, "operator") {
+        let requirement = match text(expression, "operator") {
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "DoesNotExist" => format!("!{key}"),
             _ => key.to_owned(),
-        });
+        };
+        requirements.push((key, requirement));
     }
-    if requirements.is_empty() { NONE.into() } else { requirements.join(",") }
+    joined(requirements)
 }
 
 /// Names and images of a pod template's containers, each joined by commas: two wide columns of workloads.
@@ -134,6 +122,20 @@ pub fn container_names_and_images(spec: Option<&Value>) -> (String, String) {
         containers.iter().map(|container| text(container, name)).collect::<Vec<_>>().join(",")
     };
     (joined("name"), joined("image"))
+}
+
+fn equalities(map: Option<&Value>) -> Vec<(&str, String)> {
+    let members = map.and_then(Value::as_object).into_iter().flatten();
+    members
+        .map(|(key, value)| (key.as_str(), format!("{key}={}", value.as_str().unwrap_or_default())))
+        .collect()
+}
+
+/// By key, whatever order they came in.
+fn joined(mut requirements: Vec<(&str, String)>) -> String {
+    requirements.sort_by_key(|(key, _)| *key);
+    let requirements: Vec<String> = requirements.into_iter().map(|(_, requirement)| requirement).collect();
+    or_none(&requirements.join(",")).into()
 }
 
 fn pair(large: i64, large_unit: char, small: i64, small_unit: char) -> String {

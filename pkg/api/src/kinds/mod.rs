@@ -30,7 +30,21 @@ use std::sync::{Arc, LazyLock};
 /// The list of kinds. A new kind is a file beside this one and a line here.
 const BUILT_IN: &[fn() -> Kind] = &[
     // core/v1
-    // core/v1, by the side of the others
+    core::binding::kind,
+    core::config_map::kind,
+    core::endpoints::kind,
+    core::event::kind,
+    core::limit_range::kind,
+    core::namespace::kind,
+    core::node::kind,
+    core::persistent_volume::kind,
+    core::persistent_volume_claim::kind,
+    core::pod::kind,
+    core::pod_template::kind,
+    core::replication_controller::kind,
+    core::resource_quota::kind,
+    core::secret::kind,
+    core::service_account::kind,
     service::kind,
     // apiextensions.k8s.io/v1
     apiextensions::custom_resource_definition::kind,

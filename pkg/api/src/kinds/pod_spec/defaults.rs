@@ -1,5 +1,6 @@
 //! What a pod's spec says where its author said nothing.
 
+use super::requests::container_requests;
 use crate::object::{object_mut, set_default};
 use crate::quantity::{Format, Quantity};
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ pub fn default_template(template: &mut Value) {
     default_pod_spec(&mut template["spec"]);
 }
 
-/// Fills in a `PodSpec` as all kinds that hold one do; pods themselves get a little more.
+/// Fills in a `PodSpec` as all kinds that hold one do; pods themselves get [a little more](default_own_pod_spec).
 pub fn default_pod_spec(spec: &mut Value) {
     fill(spec, "dnsPolicy", "ClusterFirst");
     fill(spec, "restartPolicy", "Always");
@@ -29,8 +30,34 @@ pub fn default_pod_spec(spec: &mut Value) {
     if let Some(resources) = spec.get_mut("resources") {
         default_resources(resources);
     }
+    keep_service_account_names_alike(spec);
+}
+
+/// Fills in what only a Pod's own spec has.
+pub fn default_own_pod_spec(spec: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        for container in list_mut(spec, list) {
+            if let Some(resources) = container.get_mut("resources") {
+                request_what_is_limited(resources);
+            }
+        }
+    }
+    default_pod_level_requests(spec);
+    set_default(spec, "enableServiceLinks", true);
     if spec.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
         default_host_ports(spec);
+    }
+    default_pod_spec(spec);
+}
+
+/// The service account has a name of old and a name of now; both are shown.
+pub fn keep_service_account_names_alike(spec: &mut Value) {
+    let name = |spec: &Value, member: &str| {
+        spec.get(member).and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
+    };
+    if let Some(account) = name(spec, "serviceAccountName").or_else(|| name(spec, "serviceAccount")) {
+        spec["serviceAccountName"] = account.clone().into();
+        spec["serviceAccount"] = account.into();
     }
 }
 
@@ -163,6 +190,31 @@ fn default_container(container: &mut Value) {
 fn default_resources(resources: &mut Value) {
     round_resources(resources.get_mut("limits"));
     round_resources(resources.get_mut("requests"));
+}
+
+/// What is limited and not requested is requested at its limit.
+fn request_what_is_limited(resources: &mut Value) {
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    let requests = object_mut(resources, "requests");
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+/// A pod that limits its resources as a whole requests what its containers request, or else its limits.
+fn default_pod_level_requests(spec: &mut Value) {
+    let limits = spec.pointer("/resources/limits").and_then(Value::as_object).cloned().unwrap_or_default();
+    if limits.is_empty() {
+        return;
+    }
+    let of_containers = container_requests(spec);
+    let requests = object_mut(&mut spec["resources"], "requests");
+    for (name, amount) in of_containers.iter().filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory")) {
+        requests.entry(name.as_str()).or_insert_with(|| amount.to_string().into());
+    }
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
 }
 
 fn default_probe(probe: &mut Value) {

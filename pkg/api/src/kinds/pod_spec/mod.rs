@@ -12,6 +12,7 @@ mod containers;
 mod defaults;
 mod env;
 mod handlers;
+pub mod requests;
 pub mod resources;
 mod scheduling;
 mod security;
@@ -20,7 +21,8 @@ mod volumes;
 
 pub use claims::{validate_access_modes, validate_claim_spec};
 pub use defaults::{
-    default_claim_spec, default_pod_spec, default_template, default_volume_source, round_resources,
+    default_claim_spec, default_own_pod_spec, default_pod_spec, default_template, default_volume_source,
+    keep_service_account_names_alike, round_resources,
 };
 pub(crate) use defaults::{fill, list_mut};
 pub use handlers::validate_port_or_name;

@@ -1,5 +1,6 @@
 //! Rules for amounts of resources: which names there are, which amounts they take.
 
+use super::requests::container_requests;
 use crate::field::{Errors, Field, Reason};
 use crate::names;
 use crate::quantity::Quantity;
@@ -116,6 +117,14 @@ pub fn validate_pod_resources(spec: &Field<'_>, errors: &mut Errors) {
         claims.forbidden("claims may not be set for Resources at pod-level", errors);
     }
     validate_requirements(&resources, validate_pod_resource_name, errors);
+    let requests = resources.get("requests");
+    for (name, amount) in container_requests(spec.value()) {
+        let of_pod = requests.key(&name);
+        if quantity(&of_pod).is_some_and(|of_pod| amount > of_pod) {
+            let detail = format!("must be greater than or equal to aggregate container requests of {amount}");
+            of_pod.invalid(detail, errors);
+        }
+    }
     let limits = resources.get("limits");
     for (index, container) in spec.get("containers").items().enumerate() {
         let requirements = container.get("resources");
@@ -145,7 +154,8 @@ pub fn validate_overhead(overhead: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_container_resource_name(name: &str, place: &Field<'_>, errors: &mut Errors) {
+/// Complains about the name of a resource that containers may ask for.
+pub fn validate_container_resource_name(name: &str, place: &Field<'_>, errors: &mut Errors) {
     validate_resource_name(name, place, errors);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_page(name) {
