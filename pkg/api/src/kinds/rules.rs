@@ -116,6 +116,12 @@ pub(crate) fn created_at_column() -> Column {
 }
 
 /// A complaint at a path that is not the one of the data, where upstream has it so.
-pub(crate) fn complain_at(path: &str, reason: Reason, value: Option<Value>, detail: &str, errors: &mut Errors) {
+pub(crate) fn complain_at(
+    path: &str,
+    reason: Reason,
+    value: Option<Value>,
+    detail: &str,
+    errors: &mut Errors,
+) {
     errors.push(FieldError { reason, path: path.into(), value, detail: detail.into() });
 }

@@ -8,8 +8,8 @@ mod prepare;
 
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column, wide};
-use crate::kinds::{pod_spec, rules};
 use crate::kinds::pod_spec::{fill, list_mut};
+use crate::kinds::{pod_spec, rules};
 use crate::object::{object_mut, set_default};
 use crate::{meta, names, printing};
 use k8s_openapi::api::core::v1::Service;
@@ -76,7 +76,8 @@ fn externally_accessible(service: &Value) -> bool {
 
 /// Whether load balancers have to ask which nodes have a pod of it.
 fn needs_health_check(service: &Value) -> bool {
-    service_type(service) == "LoadBalancer" && printing::text(service, "spec.externalTrafficPolicy") == "Local"
+    service_type(service) == "LoadBalancer"
+        && printing::text(service, "spec.externalTrafficPolicy") == "Local"
 }
 
 /// Whether it has no address of its own.

@@ -17,17 +17,47 @@ fn bad_roles_say_why() {
     let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
     let role = object(RBAC, "Role", json!({"rules": [rule]}));
     let cases = [
-        ("/rules/0/verbs", json!([]), "rules[0].verbs: Required value: verbs must contain at least one value"),
-        ("/rules/0/apiGroups", json!([]), "rules[0].apiGroups: Required value: resource rules must supply at least one api group"),
-        ("/rules/0/resources", json!([]), "rules[0].resources: Required value: resource rules must supply at least one resource"),
-        ("/rules/0/nonResourceURLs", json!(["/x"]), "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: rules cannot apply to both regular resources and non-resource URLs"),
+        (
+            "/rules/0/verbs",
+            json!([]),
+            "rules[0].verbs: Required value: verbs must contain at least one value",
+        ),
+        (
+            "/rules/0/apiGroups",
+            json!([]),
+            "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
+        ),
+        (
+            "/rules/0/resources",
+            json!([]),
+            "rules[0].resources: Required value: resource rules must supply at least one resource",
+        ),
+        (
+            "/rules/0/nonResourceURLs",
+            json!(["/x"]),
+            "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: rules cannot apply to both regular resources and non-resource URLs",
+        ),
     ];
     check_invalid(&role, &cases);
-    check_invalid(&role, &[("/rules/0", json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}), "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs")]);
+    check_invalid(
+        &role,
+        &[(
+            "/rules/0",
+            json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}),
+            "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs",
+        )],
+    );
     let cluster_role = object(RBAC, "ClusterRole", json!({"rules": [rule]}));
     check_invalid(&cluster_role, &cases);
     check_valid(&cluster_role, &[("/rules/0", json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}))]);
-    check_invalid(&cluster_role, &[("/aggregationRule", json!({}), "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required")]);
+    check_invalid(
+        &cluster_role,
+        &[(
+            "/aggregationRule",
+            json!({}),
+            "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required",
+        )],
+    );
     assert_eq!(row(&role), "Name=x | Created At=2026-01-01T00:00:00Z");
     assert!((kind_of(&role).validate_name)("system:node/x").is_err());
     assert!((kind_of(&role).validate_name)("system:node").is_ok());
@@ -35,13 +65,21 @@ fn bad_roles_say_why() {
 
 #[test]
 fn bindings_keep_their_role() {
-    let binding = object(RBAC, "RoleBinding", json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [
-        {"kind": "User", "name": "jane"}, {"kind": "ServiceAccount", "name": "sa", "namespace": "default"}]}));
+    let binding = object(
+        RBAC,
+        "RoleBinding",
+        json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [
+        {"kind": "User", "name": "jane"}, {"kind": "ServiceAccount", "name": "sa", "namespace": "default"}]}),
+    );
     assert_eq!(binding["roleRef"]["apiGroup"], "rbac.authorization.k8s.io");
     assert_eq!(binding["subjects"][0]["apiGroup"], "rbac.authorization.k8s.io");
     assert_eq!(binding["subjects"][1].get("apiGroup"), None);
     let cases = [
-        ("/roleRef/apiGroup", json!("x"), "roleRef.apiGroup: Unsupported value: \"x\": supported values: \"rbac.authorization.k8s.io\""),
+        (
+            "/roleRef/apiGroup",
+            json!("x"),
+            "roleRef.apiGroup: Unsupported value: \"x\": supported values: \"rbac.authorization.k8s.io\"",
+        ),
         ("/roleRef/kind", json!("X"), "roleRef.kind: Unsupported value"),
         ("/roleRef/name", json!(""), "roleRef.name: Required value"),
         ("/roleRef/name", json!("a/b"), "roleRef.name: Invalid value: \"a/b\": may not contain '/'"),
@@ -55,7 +93,11 @@ fn bindings_keep_their_role() {
         &binding,
         &[
             ("/subjects", json!([]), ""),
-            ("/roleRef/name", json!("s"), "roleRef: Invalid value: {\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Role\",\"name\":\"s\"}: cannot change roleRef"),
+            (
+                "/roleRef/name",
+                json!("s"),
+                "roleRef: Invalid value: {\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Role\",\"name\":\"s\"}: cannot change roleRef",
+            ),
         ],
     );
     assert_eq!(
@@ -70,7 +112,11 @@ fn bindings_keep_their_role() {
     check_invalid(
         &everywhere,
         &[
-            ("/roleRef/kind", json!("Role"), "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\""),
+            (
+                "/roleRef/kind",
+                json!("Role"),
+                "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\"",
+            ),
             ("/subjects/1/namespace", json!(null), "subjects[1].namespace: Required value"),
         ],
     );
@@ -79,14 +125,29 @@ fn bindings_keep_their_role() {
 #[test]
 fn priorities_are_fixed() {
     let class = object("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1000}));
-    assert_eq!((&class["preemptionPolicy"], &class["metadata"]["generation"]), (&json!("PreemptLowerPriority"), &json!(1)));
+    assert_eq!(
+        (&class["preemptionPolicy"], &class["metadata"]["generation"]),
+        (&json!("PreemptLowerPriority"), &json!(1))
+    );
     check_invalid(
         &class,
         &[
-            ("/value", json!(1_000_000_001), "value: Forbidden: maximum allowed value of a user defined priority is 1000000000"),
+            (
+                "/value",
+                json!(1_000_000_001),
+                "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
+            ),
             ("/preemptionPolicy", json!("X"), "preemptionPolicy: Unsupported value"),
-            ("/metadata/name", json!("system-x"), "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class"),
-            ("/metadata/name", json!("system-node-critical"), "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: value of system-node-critical PriorityClass must be 2000001000"),
+            (
+                "/metadata/name",
+                json!("system-x"),
+                "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class",
+            ),
+            (
+                "/metadata/name",
+                json!("system-node-critical"),
+                "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: value of system-node-critical PriorityClass must be 2000001000",
+            ),
         ],
     );
     check_update(
@@ -94,25 +155,47 @@ fn priorities_are_fixed() {
         &[
             ("/description", json!("x"), ""),
             ("/value", json!(2), "value: Forbidden: may not be changed in an update."),
-            ("/preemptionPolicy", json!("Never"), "preemptionPolicy: Invalid value: \"Never\": field is immutable"),
+            (
+                "/preemptionPolicy",
+                json!("Never"),
+                "preemptionPolicy: Invalid value: \"Never\": field is immutable",
+            ),
         ],
     );
-    assert_eq!(row(&class), "Name=x | Value=1000 | Global-Default=false | Age=5m | PreemptionPolicy=PreemptLowerPriority");
+    assert_eq!(
+        row(&class),
+        "Name=x | Value=1000 | Global-Default=false | Age=5m | PreemptionPolicy=PreemptLowerPriority"
+    );
 }
 
 #[test]
 fn runtime_classes_keep_their_handler() {
-    let class = object("node.k8s.io/v1", "RuntimeClass", json!({"handler": "runc", "overhead": {"podFixed": {"cpu": "100m"}}}));
+    let class = object(
+        "node.k8s.io/v1",
+        "RuntimeClass",
+        json!({"handler": "runc", "overhead": {"podFixed": {"cpu": "100m"}}}),
+    );
     check_invalid(
         &class,
         &[
             ("/handler", json!(""), "handler: Invalid value: \"\""),
             ("/overhead/podFixed", json!({"apples": "1"}), "overhead.limits[apples]: Invalid value"),
-            ("/scheduling", json!({"nodeSelector": {"a b": "c"}}), "scheduling.nodeSelector: Invalid value: \"a b\""),
-            ("/scheduling", json!({"tolerations": [{"key": "a", "operator": "Exists"}, {"key": "a", "operator": "Exists", "effect": ""}]}), "scheduling.tolerations[1]: Duplicate value"),
+            (
+                "/scheduling",
+                json!({"nodeSelector": {"a b": "c"}}),
+                "scheduling.nodeSelector: Invalid value: \"a b\"",
+            ),
+            (
+                "/scheduling",
+                json!({"tolerations": [{"key": "a", "operator": "Exists"}, {"key": "a", "operator": "Exists", "effect": ""}]}),
+                "scheduling.tolerations[1]: Duplicate value",
+            ),
         ],
     );
-    check_update(&class, &[("/handler", json!("kata"), "handler: Invalid value: \"kata\": field is immutable")]);
+    check_update(
+        &class,
+        &[("/handler", json!("kata"), "handler: Invalid value: \"kata\": field is immutable")],
+    );
     assert_eq!(row(&class), "Name=x | Handler=runc | Age=5m");
 }
 
@@ -120,18 +203,30 @@ const STORAGE: &str = "storage.k8s.io/v1";
 
 #[test]
 fn storage_classes_stay_as_they_are() {
-    let class = object(STORAGE, "StorageClass", json!({"provisioner": "example.com/nfs", "parameters": {"a": "b"}}));
-    assert_eq!((&class["reclaimPolicy"], &class["volumeBindingMode"]), (&json!("Delete"), &json!("Immediate")));
+    let class =
+        object(STORAGE, "StorageClass", json!({"provisioner": "example.com/nfs", "parameters": {"a": "b"}}));
+    assert_eq!(
+        (&class["reclaimPolicy"], &class["volumeBindingMode"]),
+        (&json!("Delete"), &json!("Immediate"))
+    );
     let term = json!({"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]});
     check_invalid(
         &class,
         &[
             ("/provisioner", json!(""), "provisioner: Required value"),
             ("/provisioner", json!("a b"), "provisioner: Invalid value: \"a b\""),
-            ("/reclaimPolicy", json!("Recycle"), "reclaimPolicy: Unsupported value: \"Recycle\": supported values: \"Delete\", \"Retain\""),
+            (
+                "/reclaimPolicy",
+                json!("Recycle"),
+                "reclaimPolicy: Unsupported value: \"Recycle\": supported values: \"Delete\", \"Retain\"",
+            ),
             ("/volumeBindingMode", json!("X"), "volumeBindingMode: Unsupported value"),
             ("/parameters", json!({"": "b"}), "parameters: Invalid value: \"\": field can not be empty."),
-            ("/allowedTopologies", json!([term, term]), "allowedTopologies[1].matchLabelExpressions: Duplicate value: \"\""),
+            (
+                "/allowedTopologies",
+                json!([term, term]),
+                "allowedTopologies[1].matchLabelExpressions: Duplicate value: \"\"",
+            ),
         ],
     );
     check_update(
@@ -140,11 +235,16 @@ fn storage_classes_stay_as_they_are() {
             ("/allowVolumeExpansion", json!(true), ""),
             ("/parameters/a", json!("c"), "parameters: Forbidden: updates to parameters are forbidden."),
             ("/provisioner", json!("x"), "provisioner: Forbidden: updates to provisioner are forbidden."),
-            ("/reclaimPolicy", json!("Retain"), "reclaimPolicy: Forbidden: updates to reclaimPolicy are forbidden."),
+            (
+                "/reclaimPolicy",
+                json!("Retain"),
+                "reclaimPolicy: Forbidden: updates to reclaimPolicy are forbidden.",
+            ),
             ("/volumeBindingMode", json!("WaitForFirstConsumer"), "volumeBindingMode: Invalid value"),
         ],
     );
-    let default = with(&class, "/metadata/annotations", json!({"storageclass.kubernetes.io/is-default-class": "true"}));
+    let default =
+        with(&class, "/metadata/annotations", json!({"storageclass.kubernetes.io/is-default-class": "true"}));
     assert_eq!(
         row(&default),
         "Name=x (default) | Provisioner=example.com/nfs | ReclaimPolicy=Delete | VolumeBindingMode=Immediate | AllowVolumeExpansion=false | Age=5m"
@@ -159,37 +259,90 @@ fn bad_storage_drivers_say_why() {
         &[
             ("/spec/attachRequired", json!(null), "spec.attachedRequired: Required value"),
             ("/spec/fsGroupPolicy", json!("X"), "spec.fsGroupPolicy: Unsupported value"),
-            ("/spec/volumeLifecycleModes", json!(["X"]), "spec.volumeLifecycleModes: Unsupported value: \"X\""),
-            ("/spec/tokenRequests/1", json!({"audience": "a"}), "spec.tokenRequests[1].audience: Duplicate value: \"a\""),
-            ("/spec/tokenRequests/0/expirationSeconds", json!(5), "spec.tokenRequests[0].expirationSeconds: Invalid value: 5: may not specify a duration less than 10 minutes"),
-            ("/spec/nodeAllocatableUpdatePeriodSeconds", json!(5), "spec.nodeAllocatableUpdatePeriodSeconds: Invalid value: 5: must be greater than or equal to 10 seconds"),
+            (
+                "/spec/volumeLifecycleModes",
+                json!(["X"]),
+                "spec.volumeLifecycleModes: Unsupported value: \"X\"",
+            ),
+            (
+                "/spec/tokenRequests/1",
+                json!({"audience": "a"}),
+                "spec.tokenRequests[1].audience: Duplicate value: \"a\"",
+            ),
+            (
+                "/spec/tokenRequests/0/expirationSeconds",
+                json!(5),
+                "spec.tokenRequests[0].expirationSeconds: Invalid value: 5: may not specify a duration less than 10 minutes",
+            ),
+            (
+                "/spec/nodeAllocatableUpdatePeriodSeconds",
+                json!(5),
+                "spec.nodeAllocatableUpdatePeriodSeconds: Invalid value: 5: must be greater than or equal to 10 seconds",
+            ),
         ],
     );
-    check_update(&driver, &[("/spec/attachRequired", json!(false), "spec.attachedRequired: Invalid value: false: field is immutable")]);
+    check_update(
+        &driver,
+        &[(
+            "/spec/attachRequired",
+            json!(false),
+            "spec.attachedRequired: Invalid value: false: field is immutable",
+        )],
+    );
     assert_eq!(
         row(&driver),
         "Name=x | AttachRequired=true | PodInfoOnMount=false | StorageCapacity=false | TokenRequests=a | RequiresRepublish=false | Modes=Persistent | Age=5m"
     );
-    let node = object(STORAGE, "CSINode", json!({"spec": {"drivers": [{"name": "d", "nodeID": "n", "topologyKeys": ["zone"]}]}}));
+    let node = object(
+        STORAGE,
+        "CSINode",
+        json!({"spec": {"drivers": [{"name": "d", "nodeID": "n", "topologyKeys": ["zone"]}]}}),
+    );
     check_invalid(
         &node,
         &[
             ("/spec/drivers/0/name", json!(""), "spec.drivers[0].name: Required value"),
             ("/spec/drivers/0/nodeID", json!(""), "spec.drivers[0].nodeID: Required value"),
-            ("/spec/drivers/0/allocatable", json!({"count": -1}), "spec.drivers[0].allocatable.count: Invalid value: -1"),
-            ("/spec/drivers/1", json!({"name": "d", "nodeID": "m"}), "spec.drivers[1].name: Duplicate value: \"d\""),
+            (
+                "/spec/drivers/0/allocatable",
+                json!({"count": -1}),
+                "spec.drivers[0].allocatable.count: Invalid value: -1",
+            ),
+            (
+                "/spec/drivers/1",
+                json!({"name": "d", "nodeID": "m"}),
+                "spec.drivers[1].name: Duplicate value: \"d\"",
+            ),
             ("/spec/drivers/0/topologyKeys/1", json!("zone"), "spec.drivers[0]: Duplicate value: \"zone\""),
         ],
     );
-    check_update(&node, &[("/spec/drivers/0/allocatable", json!({"count": 3}), ""), ("/spec/drivers/0/nodeID", json!("m"), "spec.drivers: Invalid value")]);
+    check_update(
+        &node,
+        &[
+            ("/spec/drivers/0/allocatable", json!({"count": 3}), ""),
+            ("/spec/drivers/0/nodeID", json!("m"), "spec.drivers: Invalid value"),
+        ],
+    );
     assert_eq!(row(&node), "Name=x | Drivers=1 | Age=5m");
-    let attachment = object(STORAGE, "VolumeAttachment", json!({"spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}}));
+    let attachment = object(
+        STORAGE,
+        "VolumeAttachment",
+        json!({"spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}}),
+    );
     check_invalid(
         &attachment,
         &[
             ("/spec/attacher", json!(""), "spec.attacher: Required value"),
-            ("/spec/source", json!({}), "spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
-            ("/spec/source/inlineVolumeSpec", json!({}), "spec.source: Forbidden: must specify exactly one of"),
+            (
+                "/spec/source",
+                json!({}),
+                "spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+            ),
+            (
+                "/spec/source/inlineVolumeSpec",
+                json!({}),
+                "spec.source: Forbidden: must specify exactly one of",
+            ),
             ("/spec/nodeName", json!(""), "spec.nodeName: Invalid value: \"\""),
         ],
     );
@@ -210,25 +363,55 @@ fn requests_for_certificates_are_decided_once() {
     check_invalid(
         &csr,
         &[
-            ("/spec/request", json!("eA=="), "spec.request: Invalid value: \"eA==\": PEM block type must be CERTIFICATE REQUEST"),
+            (
+                "/spec/request",
+                json!("eA=="),
+                "spec.request: Invalid value: \"eA==\": PEM block type must be CERTIFICATE REQUEST",
+            ),
             ("/spec/usages", json!([]), "spec.usages: Required value"),
             ("/spec/usages", json!(["x"]), "spec.usages[0]: Unsupported value: \"x\""),
             ("/spec/usages", json!(["any", "any"]), "spec.usages[1]: Duplicate value: \"any\""),
             ("/spec/signerName", json!(""), "spec.signerName: Required value"),
-            ("/spec/signerName", json!("x"), "spec.signerName: Invalid value: \"x\": must be a fully qualified domain and path of the form 'example.com/signer-name'"),
+            (
+                "/spec/signerName",
+                json!("x"),
+                "spec.signerName: Invalid value: \"x\": must be a fully qualified domain and path of the form 'example.com/signer-name'",
+            ),
             ("/spec/signerName", json!("kubernetes.io/legacy-unknown"), "spec.signerName: Invalid value"),
-            ("/spec/expirationSeconds", json!(5), "spec.expirationSeconds: Invalid value: 5: may not specify a duration less than 600 seconds (10 minutes)"),
+            (
+                "/spec/expirationSeconds",
+                json!(5),
+                "spec.expirationSeconds: Invalid value: 5: may not specify a duration less than 600 seconds (10 minutes)",
+            ),
         ],
     );
     let approved = json!([{"type": "Approved", "status": "True"}]);
-    check_update(&csr, &[("/spec/usages", json!(["any"]), ""), ("/status", json!({"conditions": approved}), "status.conditions: Forbidden: updates may not add a condition of type \"Approved\"")]);
+    check_update(
+        &csr,
+        &[
+            ("/spec/usages", json!(["any"]), ""),
+            (
+                "/status",
+                json!({"conditions": approved}),
+                "status.conditions: Forbidden: updates may not add a condition of type \"Approved\"",
+            ),
+        ],
+    );
     check_status(
         &csr,
         &[
             ("/status", json!({"certificate": CERTIFICATE}), ""),
-            ("/status", json!({"certificate": REQUEST}), "status.certificate: Invalid value: \"<certificate data>\": only CERTIFICATE PEM blocks are allowed, found \"CERTIFICATE REQUEST\""),
+            (
+                "/status",
+                json!({"certificate": REQUEST}),
+                "status.certificate: Invalid value: \"<certificate data>\": only CERTIFICATE PEM blocks are allowed, found \"CERTIFICATE REQUEST\"",
+            ),
             ("/status", json!({"conditions": approved}), "status.conditions: Forbidden: updates may not add"),
-            ("/status", json!({"conditions": [{"type": "Failed", "status": "False"}]}), "status.conditions[0].status: Unsupported value: \"False\": supported values: \"True\""),
+            (
+                "/status",
+                json!({"conditions": [{"type": "Failed", "status": "False"}]}),
+                "status.conditions[0].status: Unsupported value: \"False\": supported values: \"True\"",
+            ),
         ],
     );
     let mut decided = with(&csr, "/status", json!({"conditions": approved, "certificate": CERTIFICATE}));
@@ -240,8 +423,16 @@ fn requests_for_certificates_are_decided_once() {
     check_status(
         &with(&decided, "/status/certificate", json!(CERTIFICATE)),
         &[
-            ("/status/conditions", json!([]), "status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""),
-            ("/status/certificate", json!("eA=="), "status.certificate: Forbidden: updates may not modify existing certificate content"),
+            (
+                "/status/conditions",
+                json!([]),
+                "status.conditions: Forbidden: updates may not remove a condition of type \"Approved\"",
+            ),
+            (
+                "/status/certificate",
+                json!("eA=="),
+                "status.certificate: Forbidden: updates may not modify existing certificate content",
+            ),
         ],
     );
     assert_eq!(
@@ -252,9 +443,13 @@ fn requests_for_certificates_are_decided_once() {
 
 #[test]
 fn bad_events_say_why() {
-    let event = object("events.k8s.io/v1", "Event", json!({"eventTime": "2026-01-01T00:00:00.000000Z",
+    let event = object(
+        "events.k8s.io/v1",
+        "Event",
+        json!({"eventTime": "2026-01-01T00:00:00.000000Z",
         "reportingController": "example.com/c", "reportingInstance": "c-1", "action": "Go", "reason": "Gone",
-        "type": "Normal", "note": "went", "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}}));
+        "type": "Normal", "note": "went", "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}}),
+    );
     check_invalid(
         &event,
         &[
@@ -263,10 +458,22 @@ fn bad_events_say_why() {
             ("/reportingController", json!(""), "reportingController: Required value"),
             ("/reportingInstance", json!(""), "reportingInstance: Required value"),
             ("/action", json!(""), "action: Required value"),
-            ("/reason", json!("x".repeat(129)), "reason: Invalid value: \"\": can have at most 128 characters"),
-            ("/note", json!("x".repeat(1025)), "message: Invalid value: \"\": can have at most 1024 characters"),
+            (
+                "/reason",
+                json!("x".repeat(129)),
+                "reason: Invalid value: \"\": can have at most 128 characters",
+            ),
+            (
+                "/note",
+                json!("x".repeat(1025)),
+                "message: Invalid value: \"\": can have at most 1024 characters",
+            ),
             ("/deprecatedCount", json!(1), "count: Invalid value: \"\": needs to be unset"),
-            ("/series", json!({"count": 1, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}), "series.count: Invalid value: \"\": should be at least 2"),
+            (
+                "/series",
+                json!({"count": 1, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}),
+                "series.count: Invalid value: \"\": should be at least 2",
+            ),
         ],
     );
     check_update(
@@ -275,7 +482,11 @@ fn bad_events_say_why() {
             ("/series", json!({"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}), ""),
             ("/note", json!("came"), "message: Invalid value: \"came\": field is immutable"),
             ("/regarding/name", json!("q"), "involvedObject: Invalid value"),
-            ("/reportingController", json!("d"), "reportingController: Invalid value: \"d\": field is immutable"),
+            (
+                "/reportingController",
+                json!("d"),
+                "reportingController: Invalid value: \"d\": field is immutable",
+            ),
         ],
     );
     assert_eq!(
@@ -287,27 +498,60 @@ fn bad_events_say_why() {
 #[test]
 fn bad_questions_say_why() {
     let question = |kind: &str, spec: Value| {
-        let version = if kind == "TokenReview" { "authentication.k8s.io/v1" } else { "authorization.k8s.io/v1" };
+        let version =
+            if kind == "TokenReview" { "authentication.k8s.io/v1" } else { "authorization.k8s.io/v1" };
         json!({"apiVersion": version, "kind": kind, "metadata": {}, "spec": spec})
     };
     let spec = json!({"user": "jane", "resourceAttributes": {"namespace": "default", "verb": "get", "resource": "pods"}});
     let cases = [
-        ("/spec/resourceAttributes", json!(null), "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"),
-        ("/spec/nonResourceAttributes", json!({"path": "/"}), "spec.nonResourceAttributes: Invalid value: {\"path\":\"/\"}: cannot be specified in combination with resourceAttributes"),
-        ("/spec/resourceAttributes/fieldSelector", json!({}), "spec.resourceAttributes.fieldSelector.requirements: Required value: when spec.resourceAttributes.fieldSelector is specified"),
+        (
+            "/spec/resourceAttributes",
+            json!(null),
+            "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ),
+        (
+            "/spec/nonResourceAttributes",
+            json!({"path": "/"}),
+            "spec.nonResourceAttributes: Invalid value: {\"path\":\"/\"}: cannot be specified in combination with resourceAttributes",
+        ),
+        (
+            "/spec/resourceAttributes/fieldSelector",
+            json!({}),
+            "spec.resourceAttributes.fieldSelector.requirements: Required value: when spec.resourceAttributes.fieldSelector is specified",
+        ),
         ("/metadata", json!({"name": "x"}), "metadata: Invalid value: {\"name\":\"x\"}: must be empty"),
     ];
     let review = question("SubjectAccessReview", spec.clone());
     check_invalid(&review, &cases);
-    check_invalid(&review, &[("/spec/user", json!(""), "spec.user: Invalid value: \"\": at least one of user or group must be specified")]);
+    check_invalid(
+        &review,
+        &[(
+            "/spec/user",
+            json!(""),
+            "spec.user: Invalid value: \"\": at least one of user or group must be specified",
+        )],
+    );
     let mut own = spec.clone();
     own.as_object_mut().expect("a spec").remove("user");
     check_invalid(&question("SelfSubjectAccessReview", own), &cases);
     let mut local = question("LocalSubjectAccessReview", spec);
     local["metadata"] = json!({"namespace": "default"});
-    check_invalid(&local, &[("/spec/resourceAttributes/namespace", json!("x"), "spec.resourceAttributes.namespace: Invalid value: \"x\": must match metadata.namespace")]);
-    check_invalid(&question("SelfSubjectRulesReview", json!({"namespace": "default"})), &[("/spec/namespace", json!(""), "spec.namespace: Required value")]);
-    check_invalid(&question("TokenReview", json!({"token": "t"})), &[("/spec/token", json!(""), "spec.token: Required value")]);
+    check_invalid(
+        &local,
+        &[(
+            "/spec/resourceAttributes/namespace",
+            json!("x"),
+            "spec.resourceAttributes.namespace: Invalid value: \"x\": must match metadata.namespace",
+        )],
+    );
+    check_invalid(
+        &question("SelfSubjectRulesReview", json!({"namespace": "default"})),
+        &[("/spec/namespace", json!(""), "spec.namespace: Required value")],
+    );
+    check_invalid(
+        &question("TokenReview", json!({"token": "t"})),
+        &[("/spec/token", json!(""), "spec.token: Required value")],
+    );
 }
 
 fn definition() -> Value {
@@ -337,38 +581,98 @@ fn bad_definitions_say_why() {
         &definition,
         &[
             ("/spec/group", json!(""), "spec.group: Required value"),
-            ("/spec/group", json!("example"), "spec.group: Invalid value: \"example\": should be a domain with at least one dot"),
+            (
+                "/spec/group",
+                json!("example"),
+                "spec.group: Invalid value: \"example\": should be a domain with at least one dot",
+            ),
             ("/spec/group", json!("other.example.com"), name),
             ("/spec/scope", json!(""), "spec.scope: Required value"),
-            ("/spec/scope", json!("X"), "spec.scope: Unsupported value: \"X\": supported values: \"Cluster\", \"Namespaced\""),
+            (
+                "/spec/scope",
+                json!("X"),
+                "spec.scope: Unsupported value: \"X\": supported values: \"Cluster\", \"Namespaced\"",
+            ),
             ("/spec/names/kind", json!(""), "spec.names.kind: Required value"),
-            ("/spec/names/kind", json!("Cron Tab"), "spec.names.kind: Invalid value: \"Cron Tab\": may have mixed case, but should otherwise match: "),
+            (
+                "/spec/names/kind",
+                json!("Cron Tab"),
+                "spec.names.kind: Invalid value: \"Cron Tab\": may have mixed case, but should otherwise match: ",
+            ),
             ("/spec/names/singular", json!("A"), "spec.names.singular: Invalid value: \"A\""),
-            ("/spec/names/listKind", json!("CronTab"), "spec.names.listKind: Invalid value: \"CronTab\": kind and listKind may not be the same"),
+            (
+                "/spec/names/listKind",
+                json!("CronTab"),
+                "spec.names.listKind: Invalid value: \"CronTab\": kind and listKind may not be the same",
+            ),
             ("/spec/names/shortNames/0", json!("A"), "spec.names.shortNames[0]: Invalid value"),
             ("/spec/versions/0/name", json!("1"), "spec.versions[0].name: Invalid value: \"1\""),
-            ("/spec/versions/0/schema", json!(null), "spec.versions[0].schema.openAPIV3Schema: Required value"),
+            (
+                "/spec/versions/0/schema",
+                json!(null),
+                "spec.versions[0].schema.openAPIV3Schema: Required value",
+            ),
             ("/spec/versions/0/storage", json!(false), "spec.versions: Invalid value"),
-            ("/spec/versions/0/deprecationWarning", json!("x"), "spec.versions[0].deprecationWarning: Invalid value: \"x\": can only be set for deprecated versions"),
-            ("/spec/versions/0/additionalPrinterColumns/0/type", json!("X"), "spec.additionalPrinterColumns[0].type: Invalid value: \"X\": must be one of boolean,date,integer,number,string"),
-            ("/spec/versions/0/additionalPrinterColumns/0/jsonPath", json!("x"), "spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"x\": must be a simple json path starting with ."),
-            ("/spec/versions/0/subresources/scale/specReplicasPath", json!(".status.x"), "spec.subresources.scale.specReplicasPath: Invalid value: \".status.x\": should be a json path under .spec"),
+            (
+                "/spec/versions/0/deprecationWarning",
+                json!("x"),
+                "spec.versions[0].deprecationWarning: Invalid value: \"x\": can only be set for deprecated versions",
+            ),
+            (
+                "/spec/versions/0/additionalPrinterColumns/0/type",
+                json!("X"),
+                "spec.additionalPrinterColumns[0].type: Invalid value: \"X\": must be one of boolean,date,integer,number,string",
+            ),
+            (
+                "/spec/versions/0/additionalPrinterColumns/0/jsonPath",
+                json!("x"),
+                "spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"x\": must be a simple json path starting with .",
+            ),
+            (
+                "/spec/versions/0/subresources/scale/specReplicasPath",
+                json!(".status.x"),
+                "spec.subresources.scale.specReplicasPath: Invalid value: \".status.x\": should be a json path under .spec",
+            ),
             ("/spec/conversion/strategy", json!("X"), "spec.conversion.strategy: Unsupported value"),
-            ("/spec/conversion/strategy", json!("Webhook"), "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook"),
-            ("/spec/preserveUnknownFields", json!(true), "spec.preserveUnknownFields: Invalid value: true: cannot set to true"),
-            ("/status/storedVersions", json!(["v1", "v0"]), "status.storedVersions[1]: Invalid value: \"v0\": missing from spec.versions; v0 was previously a storage version"),
+            (
+                "/spec/conversion/strategy",
+                json!("Webhook"),
+                "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+            ),
+            (
+                "/spec/preserveUnknownFields",
+                json!(true),
+                "spec.preserveUnknownFields: Invalid value: true: cannot set to true",
+            ),
+            (
+                "/status/storedVersions",
+                json!(["v1", "v0"]),
+                "status.storedVersions[1]: Invalid value: \"v0\": missing from spec.versions; v0 was previously a storage version",
+            ),
         ],
     );
     let mut protected = with(&definition, "/spec/group", json!("x.k8s.io"));
     protected["metadata"]["name"] = json!("crontabs.x.k8s.io");
-    assert_said("metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation", &complaints(&protected), "k8s.io");
+    assert_said(
+        "metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation",
+        &complaints(&protected),
+        "k8s.io",
+    );
     check_update(
         &with(&definition, "/status/conditions", json!([{"type": "Established", "status": "True"}])),
         &[
             ("/spec/names/shortNames", json!([]), ""),
             ("/spec/scope", json!("Cluster"), "spec.scope: Invalid value: \"Cluster\": field is immutable"),
-            ("/spec/names/kind", json!("Other"), "spec.names.kind: Invalid value: \"Other\": field is immutable"),
-            ("/spec/names/plural", json!("others"), "spec.names.plural: Invalid value: \"others\": field is immutable"),
+            (
+                "/spec/names/kind",
+                json!("Other"),
+                "spec.names.kind: Invalid value: \"Other\": field is immutable",
+            ),
+            (
+                "/spec/names/plural",
+                json!("others"),
+                "spec.names.plural: Invalid value: \"others\": field is immutable",
+            ),
         ],
     );
     assert_eq!(row(&definition), "Name=crontabs.stable.example.com | Created At=2026-01-01T00:00:00Z");

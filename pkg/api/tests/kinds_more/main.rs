@@ -65,10 +65,11 @@ fn texts(errors: Errors) -> Vec<String> {
     errors.into_vec().iter().map(ToString::to_string).collect()
 }
 
-/// What is wrong with an object.
+/// What is wrong with an object that is to be created.
 fn complaints(object: &Value) -> Vec<String> {
-    let mut errors = Errors::new();
-    (kind_of(object).validate)(&Field::root(object), &mut errors);
+    let (kind, mut errors) = (kind_of(object), Errors::new());
+    (kind.validate)(&Field::root(object), &mut errors);
+    (kind.validate_create)(&Field::root(object), &mut errors);
     texts(errors)
 }
 

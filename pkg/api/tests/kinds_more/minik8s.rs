@@ -9,20 +9,35 @@ fn ours(kind: &str, spec: Value) -> Value {
 
 #[test]
 fn bad_dns_says_why() {
-    let dns = ours("DNS", json!({"host": "minik8s.io", "subpaths": [
-        {"path": "/test1", "service": "web", "port": 80}, {"path": "/test2", "service": "web", "port": 8080}]}));
+    let dns = ours(
+        "DNS",
+        json!({"host": "minik8s.io", "subpaths": [
+        {"path": "/test1", "service": "web", "port": 80}, {"path": "/test2", "service": "web", "port": 8080}]}),
+    );
     check_invalid(
         &dns,
         &[
             ("/spec/host", json!(""), "spec.host: Required value"),
             ("/spec/host", json!("A_b"), "spec.host: Invalid value: \"A_b\""),
             ("/spec/subpaths", json!([]), "spec.subpaths: Required value"),
-            ("/spec/subpaths/0/path", json!("test"), "spec.subpaths[0].path: Invalid value: \"test\": must be an absolute path"),
+            (
+                "/spec/subpaths/0/path",
+                json!("test"),
+                "spec.subpaths[0].path: Invalid value: \"test\": must be an absolute path",
+            ),
             ("/spec/subpaths/0/path", json!("/a;return 200"), "spec.subpaths[0].path: Invalid value"),
             ("/spec/subpaths/1/path", json!("/test1"), "spec.subpaths[1].path: Duplicate value: \"/test1\""),
             ("/spec/subpaths/0/service", json!(null), "spec.subpaths[0].service: Required value"),
-            ("/spec/subpaths/0/service", json!("servicePodTest"), "spec.subpaths[0].service: Invalid value: \"servicePodTest\""),
-            ("/spec/subpaths/0/port", json!(70000), "spec.subpaths[0].port: Invalid value: 70000: must be between 1 and 65535, inclusive"),
+            (
+                "/spec/subpaths/0/service",
+                json!("servicePodTest"),
+                "spec.subpaths[0].service: Invalid value: \"servicePodTest\"",
+            ),
+            (
+                "/spec/subpaths/0/port",
+                json!(70000),
+                "spec.subpaths[0].port: Invalid value: 70000: must be between 1 and 65535, inclusive",
+            ),
             ("/spec/subpaths/0/port", json!(null), "spec.subpaths[0].port: Required value"),
         ],
     );
@@ -30,9 +45,12 @@ fn bad_dns_says_why() {
         row(&dns),
         "Name=x | Host=minik8s.io | Path=/test1,/test2 | Service=web,web | Port=80,8080 | Status=Pending | Age=5m"
     );
-    let conditions = |status: &str, reason: &str| json!([{"type": "Ready", "status": status, "reason": reason}]);
+    let conditions =
+        |status: &str, reason: &str| json!([{"type": "Ready", "status": status, "reason": reason}]);
     assert!(row(&with(&dns, "/status/conditions", conditions("True", "Ok"))).contains("Status=Ready"));
-    assert!(row(&with(&dns, "/status/conditions", conditions("False", "NoService"))).contains("Status=NoService"));
+    assert!(
+        row(&with(&dns, "/status/conditions", conditions("False", "NoService"))).contains("Status=NoService")
+    );
 }
 
 #[test]
@@ -48,17 +66,32 @@ fn bad_functions_say_why() {
         &function,
         &[
             ("/spec/code", json!(""), "spec.code: Required value"),
-            ("/spec/runtime", json!("cobol"), "spec.runtime: Unsupported value: \"cobol\": supported values: \"python\""),
+            (
+                "/spec/runtime",
+                json!("cobol"),
+                "spec.runtime: Unsupported value: \"cobol\": supported values: \"python\"",
+            ),
             ("/spec/handler", json!("a-b"), "spec.handler: Invalid value: \"a-b\""),
             ("/spec/minReplicas", json!(-1), "spec.minReplicas: Invalid value: -1"),
-            ("/spec/minReplicas", json!(11), "spec.maxReplicas: Invalid value: 10: must be greater than or equal to `minReplicas`"),
-            ("/spec/maxReplicas", json!(0), "spec.maxReplicas: Invalid value: 0: must be between 1 and 1000, inclusive"),
+            (
+                "/spec/minReplicas",
+                json!(11),
+                "spec.maxReplicas: Invalid value: 10: must be greater than or equal to `minReplicas`",
+            ),
+            (
+                "/spec/maxReplicas",
+                json!(0),
+                "spec.maxReplicas: Invalid value: 0: must be between 1 and 1000, inclusive",
+            ),
             ("/spec/concurrency", json!(0), "spec.concurrency: Invalid value: 0"),
             ("/spec/timeoutSeconds", json!(0), "spec.timeoutSeconds: Invalid value: 0"),
             ("/spec/env", json!([{"value": "x"}]), "spec.env[0].name: Required value"),
         ],
     );
-    assert_eq!(row(&function), "Name=x | Runtime=python | Replicas=0 | Status=Pending | Age=5m | +Handler=main | +URL=");
+    assert_eq!(
+        row(&function),
+        "Name=x | Runtime=python | Replicas=0 | Status=Pending | Age=5m | +Handler=main | +URL="
+    );
 }
 
 #[test]
@@ -81,15 +114,39 @@ fn workflows_lead_somewhere() {
             ("/spec/startAt", json!("nowhere"), "spec.startAt: Not found: \"nowhere\""),
             ("/spec/nodes", json!({}), "spec.nodes: Required value"),
             ("/spec/nodes/add/next", json!("nowhere"), "spec.nodes[add].next: Not found: \"nowhere\""),
-            ("/spec/nodes/add/type", json!("Loop"), "spec.nodes[add].type: Unsupported value: \"Loop\": supported values: \"Choice\", \"Task\""),
-            ("/spec/nodes/add/choices", json!([{}]), "spec.nodes[add].choices: Forbidden: only a node of type 'Choice' has choices"),
+            (
+                "/spec/nodes/add/type",
+                json!("Loop"),
+                "spec.nodes[add].type: Unsupported value: \"Loop\": supported values: \"Choice\", \"Task\"",
+            ),
+            (
+                "/spec/nodes/add/choices",
+                json!([{}]),
+                "spec.nodes[add].choices: Forbidden: only a node of type 'Choice' has choices",
+            ),
             ("/spec/nodes/judge/choices", json!([]), "spec.nodes[judge].choices: Required value"),
             ("/spec/nodes/judge/function", json!("f"), "spec.nodes[judge].function: Forbidden"),
             ("/spec/nodes/judge/next", json!("add"), "spec.nodes[judge].next: Forbidden"),
-            ("/spec/nodes/judge/choices/0/next", json!("nowhere"), "spec.nodes[judge].choices[0].next: Not found"),
-            ("/spec/nodes/judge/choices/0/conditions/0/operator", json!("like"), "spec.nodes[judge].choices[0].conditions[0].operator: Unsupported value"),
-            ("/spec/nodes/judge/choices/0/conditions/0/variable", json!(""), "spec.nodes[judge].choices[0].conditions[0].variable: Required value"),
-            ("/spec/nodes/judge/choices/0/conditions/0/value", json!(null), "spec.nodes[judge].choices[0].conditions[0].value: Required value"),
+            (
+                "/spec/nodes/judge/choices/0/next",
+                json!("nowhere"),
+                "spec.nodes[judge].choices[0].next: Not found",
+            ),
+            (
+                "/spec/nodes/judge/choices/0/conditions/0/operator",
+                json!("like"),
+                "spec.nodes[judge].choices[0].conditions[0].operator: Unsupported value",
+            ),
+            (
+                "/spec/nodes/judge/choices/0/conditions/0/variable",
+                json!(""),
+                "spec.nodes[judge].choices[0].conditions[0].variable: Required value",
+            ),
+            (
+                "/spec/nodes/judge/choices/0/conditions/0/value",
+                json!(null),
+                "spec.nodes[judge].choices[0].conditions[0].value: Required value",
+            ),
         ],
     );
     assert_eq!(row(&workflow), "Name=x | Start=add | Nodes=3 | Age=5m");
@@ -104,7 +161,11 @@ fn runs_do_not_change_and_do_not_come_back() {
         &with(&run, "/status", json!({"phase": "Failed"})),
         &[
             ("/status/error", json!("node judge: no branch for 3"), ""),
-            ("/status/phase", json!("Running"), "status.phase: Invalid value: \"Running\": field is immutable"),
+            (
+                "/status/phase",
+                json!("Running"),
+                "status.phase: Invalid value: \"Running\": field is immutable",
+            ),
             ("/status/phase", json!("Lost"), "status.phase: Unsupported value"),
         ],
     );

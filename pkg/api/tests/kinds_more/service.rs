@@ -57,49 +57,141 @@ fn bad_services_say_why() {
     check_invalid(
         &plain(),
         &[
-            ("/spec/type", json!("X"), "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\""),
+            (
+                "/spec/type",
+                json!("X"),
+                "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
+            ),
             ("/spec/type", json!(null), "spec.type: Required value"),
             ("/spec/ports", json!([]), "spec.ports: Required value"),
-            ("/spec/ports/0/port", json!(0), "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"),
+            (
+                "/spec/ports/0/port",
+                json!(0),
+                "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+            ),
             ("/spec/ports/0/protocol", json!("ICMP"), "spec.ports[0].protocol: Unsupported value"),
             ("/spec/ports/0/targetPort", json!("not a port"), "spec.ports[0].targetPort: Invalid value"),
             ("/spec/ports/0/name", json!("A"), "spec.ports[0].name: Invalid value: \"A\""),
             ("/spec/ports/0/appProtocol", json!("a b"), "spec.ports[0].appProtocol: Invalid value"),
-            ("/spec/ports/0/nodePort", json!(30000), "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"),
-            ("/spec/ports/1", json!({"port": 81, "protocol": "TCP", "targetPort": 81}), "spec.ports[0].name: Required value"),
-            ("/spec/ports/1", json!({"name": "b", "port": 80, "protocol": "TCP", "targetPort": 80}), "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}"),
+            (
+                "/spec/ports/0/nodePort",
+                json!(30000),
+                "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+            ),
+            (
+                "/spec/ports/1",
+                json!({"port": 81, "protocol": "TCP", "targetPort": 81}),
+                "spec.ports[0].name: Required value",
+            ),
+            (
+                "/spec/ports/1",
+                json!({"name": "b", "port": 80, "protocol": "TCP", "targetPort": 80}),
+                "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}",
+            ),
             ("/spec/selector", json!({"a b": "c"}), "spec.selector: Invalid value: \"a b\""),
             ("/spec/sessionAffinity", json!("X"), "spec.sessionAffinity: Unsupported value"),
-            ("/spec/sessionAffinity", json!("ClientIP"), "spec.sessionAffinityConfig: Required value: when session affinity type is ClientIP"),
-            ("/spec/sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 5}}), "spec.sessionAffinityConfig: Forbidden: must not be set when session affinity is None"),
-            ("/spec/clusterIP", json!("10.96.0.8"), "spec.clusterIPs: Invalid value: [\"10.96.0.7\"]: first value must match `clusterIP`"),
-            ("/spec/clusterIP", json!(null), "spec.clusterIPs: Invalid value: [\"10.96.0.7\"]: must be empty when `clusterIP` is not specified"),
-            ("/spec/clusterIPs/0", json!("x"), "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP address"),
-            ("/spec/clusterIPs/1", json!("10.96.0.9"), "spec.clusterIPs: Invalid value: [\"10.96.0.7\",\"10.96.0.9\"]: may specify no more than one IP for each IP family"),
-            ("/spec/ipFamilies/0", json!("IPv6"), "spec.clusterIPs[0]: Invalid value: \"10.96.0.7\": expected an IPv6 value as indicated by `ipFamilies[0]`"),
+            (
+                "/spec/sessionAffinity",
+                json!("ClientIP"),
+                "spec.sessionAffinityConfig: Required value: when session affinity type is ClientIP",
+            ),
+            (
+                "/spec/sessionAffinityConfig",
+                json!({"clientIP": {"timeoutSeconds": 5}}),
+                "spec.sessionAffinityConfig: Forbidden: must not be set when session affinity is None",
+            ),
+            (
+                "/spec/clusterIP",
+                json!("10.96.0.8"),
+                "spec.clusterIPs: Invalid value: [\"10.96.0.7\"]: first value must match `clusterIP`",
+            ),
+            (
+                "/spec/clusterIP",
+                json!(null),
+                "spec.clusterIPs: Invalid value: [\"10.96.0.7\"]: must be empty when `clusterIP` is not specified",
+            ),
+            (
+                "/spec/clusterIPs/0",
+                json!("x"),
+                "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP address",
+            ),
+            (
+                "/spec/clusterIPs/1",
+                json!("10.96.0.9"),
+                "spec.clusterIPs: Invalid value: [\"10.96.0.7\",\"10.96.0.9\"]: may specify no more than one IP for each IP family",
+            ),
+            (
+                "/spec/ipFamilies/0",
+                json!("IPv6"),
+                "spec.clusterIPs[0]: Invalid value: \"10.96.0.7\": expected an IPv6 value as indicated by `ipFamilies[0]`",
+            ),
             ("/spec/ipFamilies/1", json!("IPv4"), "spec.ipFamilies[1]: Duplicate value: \"IPv4\""),
             ("/spec/ipFamilyPolicy", json!("X"), "spec.ipFamilyPolicy: Unsupported value"),
-            ("/spec/externalIPs", json!(["x"]), "spec.externalIPs[0]: Invalid value: \"x\": must be a valid IP address"),
-            ("/spec/externalIPs", json!(["127.0.0.1"]), "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range"),
-            ("/spec/externalIPs", json!(["169.254.1.1"]), "spec.externalIPs[0]: Invalid value: \"169.254.1.1\": may not be in the link-local range"),
+            (
+                "/spec/externalIPs",
+                json!(["x"]),
+                "spec.externalIPs[0]: Invalid value: \"x\": must be a valid IP address",
+            ),
+            (
+                "/spec/externalIPs",
+                json!(["127.0.0.1"]),
+                "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range",
+            ),
+            (
+                "/spec/externalIPs",
+                json!(["169.254.1.1"]),
+                "spec.externalIPs[0]: Invalid value: \"169.254.1.1\": may not be in the link-local range",
+            ),
             ("/spec/externalIPs", json!(["192.0.2.1"]), "spec.externalTrafficPolicy: Required value"),
-            ("/spec/externalTrafficPolicy", json!("Local"), "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services"),
+            (
+                "/spec/externalTrafficPolicy",
+                json!("Local"),
+                "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services",
+            ),
             ("/spec/internalTrafficPolicy", json!(null), "spec.internalTrafficPolicy: Required value"),
             ("/spec/internalTrafficPolicy", json!("X"), "spec.internalTrafficPolicy: Unsupported value"),
             ("/spec/trafficDistribution", json!("X"), "spec.trafficDistribution: Unsupported value"),
-            ("/spec/loadBalancerSourceRanges", json!(["10.0.0.0/8"]), "spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'"),
-            ("/spec/loadBalancerClass", json!("a/b"), "spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"),
-            ("/spec/allocateLoadBalancerNodePorts", json!(true), "spec.allocateLoadBalancerNodePorts: Forbidden"),
-            ("/spec/healthCheckNodePort", json!(30000), "spec.healthCheckNodePort: Invalid value: 30000: may only be set when"),
+            (
+                "/spec/loadBalancerSourceRanges",
+                json!(["10.0.0.0/8"]),
+                "spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
+            ),
+            (
+                "/spec/loadBalancerClass",
+                json!("a/b"),
+                "spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'",
+            ),
+            (
+                "/spec/allocateLoadBalancerNodePorts",
+                json!(true),
+                "spec.allocateLoadBalancerNodePorts: Forbidden",
+            ),
+            (
+                "/spec/healthCheckNodePort",
+                json!(30000),
+                "spec.healthCheckNodePort: Invalid value: 30000: may only be set when",
+            ),
         ],
     );
     check_invalid(
         &load_balancer(),
         &[
-            ("/spec/loadBalancerSourceRanges", json!(["x"]), "spec.LoadBalancerSourceRanges[0]: Invalid value: \"x\": must be a valid CIDR value"),
+            (
+                "/spec/loadBalancerSourceRanges",
+                json!(["x"]),
+                "spec.LoadBalancerSourceRanges[0]: Invalid value: \"x\": must be a valid CIDR value",
+            ),
             ("/spec/externalTrafficPolicy", json!("Local"), "spec.healthCheckNodePort: Required value"),
-            ("/spec/ports/1", json!({"name": "b", "port": 81, "nodePort": 30080, "protocol": "TCP", "targetPort": 81}), "spec.ports[1].nodePort: Duplicate value: 30080"),
-            ("/spec/allocateLoadBalancerNodePorts", json!(null), "allocateLoadBalancerNodePorts: Required value"),
+            (
+                "/spec/ports/1",
+                json!({"name": "b", "port": 81, "nodePort": 30080, "protocol": "TCP", "targetPort": 81}),
+                "spec.ports[1].nodePort: Duplicate value: 30080",
+            ),
+            (
+                "/spec/allocateLoadBalancerNodePorts",
+                json!(null),
+                "allocateLoadBalancerNodePorts: Required value",
+            ),
         ],
     );
     let external = service(json!({"type": "ExternalName", "externalName": "example.com."}));
@@ -108,7 +200,11 @@ fn bad_services_say_why() {
         &[
             ("/spec/externalName", json!(""), "spec.externalName: Required value"),
             ("/spec/externalName", json!("A_b"), "spec.externalName: Invalid value: \"A_b\""),
-            ("/spec/clusterIPs", json!(["None"]), "spec.clusterIPs: Forbidden: may not be set for ExternalName services"),
+            (
+                "/spec/clusterIPs",
+                json!(["None"]),
+                "spec.clusterIPs: Forbidden: may not be set for ExternalName services",
+            ),
             ("/spec/ipFamilyPolicy", json!("SingleStack"), "spec.ipFamilyPolicy: Forbidden"),
         ],
     );
@@ -122,15 +218,27 @@ fn addresses_stay() {
             ("/spec/clusterIP", json!(null), ""),
             ("/spec/clusterIPs", json!(null), ""),
             ("/spec/ipFamilies", json!(null), ""),
-            ("/spec/clusterIP", json!("10.96.0.8"), "spec.clusterIPs[0]: Invalid value: [\"10.96.0.8\"]: may not change once set"),
-            ("/spec/ipFamilies/0", json!("IPv6"), "spec.ipFamilies[0]: Invalid value: [\"IPv6\"]: may not change once set"),
+            (
+                "/spec/clusterIP",
+                json!("10.96.0.8"),
+                "spec.clusterIPs[0]: Invalid value: [\"10.96.0.8\"]: may not change once set",
+            ),
+            (
+                "/spec/ipFamilies/0",
+                json!("IPv6"),
+                "spec.ipFamilies[0]: Invalid value: [\"IPv6\"]: may not change once set",
+            ),
         ],
     );
     check_update(
         &load_balancer(),
         &[
             ("/spec/ports/0/nodePort", json!(null), ""),
-            ("/spec/loadBalancerClass", json!("a/b"), "spec.loadBalancerClass: Invalid value: \"a/b\": may not change once set"),
+            (
+                "/spec/loadBalancerClass",
+                json!("a/b"),
+                "spec.loadBalancerClass: Invalid value: \"a/b\": may not change once set",
+            ),
         ],
     );
 }
@@ -176,13 +284,32 @@ fn only_load_balancers_have_points_of_entry() {
         &load_balancer(),
         &[
             ("/status", point(json!({"hostname": "lb.example.com"})), ""),
-            ("/status", point(json!({"ip": "x", "ipMode": "VIP"})), "status.loadBalancer.ingress[0].ip: Invalid value: \"x\""),
-            ("/status", point(json!({"ip": "192.0.2.1"})), "status.loadBalancer.ingress[0].ipMode: Required value: must be specified when `ip` is set"),
-            ("/status", point(json!({"ip": "192.0.2.1", "ipMode": "X"})), "status.loadBalancer.ingress[0].ipMode: Unsupported value"),
-            ("/status", point(json!({"hostname": "192.0.2.1"})), "status.loadBalancer.ingress[0].hostname: Invalid value: \"192.0.2.1\": must be a DNS name, not an IP address"),
+            (
+                "/status",
+                point(json!({"ip": "x", "ipMode": "VIP"})),
+                "status.loadBalancer.ingress[0].ip: Invalid value: \"x\"",
+            ),
+            (
+                "/status",
+                point(json!({"ip": "192.0.2.1"})),
+                "status.loadBalancer.ingress[0].ipMode: Required value: must be specified when `ip` is set",
+            ),
+            (
+                "/status",
+                point(json!({"ip": "192.0.2.1", "ipMode": "X"})),
+                "status.loadBalancer.ingress[0].ipMode: Unsupported value",
+            ),
+            (
+                "/status",
+                point(json!({"hostname": "192.0.2.1"})),
+                "status.loadBalancer.ingress[0].hostname: Invalid value: \"192.0.2.1\": must be a DNS name, not an IP address",
+            ),
         ],
     );
-    check_status(&plain(), &[("/status", point(json!({"hostname": "a.b"})), "status.loadBalancer.ingress: Forbidden")]);
+    check_status(
+        &plain(),
+        &[("/status", point(json!({"hostname": "a.b"})), "status.loadBalancer.ingress: Forbidden")],
+    );
 }
 
 #[test]

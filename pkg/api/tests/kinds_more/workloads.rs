@@ -3,7 +3,8 @@
 use super::*;
 
 fn workload(kind: &str, spec: Value) -> Value {
-    let mut object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata("web"), "spec": spec});
+    let mut object =
+        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata("web"), "spec": spec});
     object["spec"]["selector"] = json!({"matchLabels": {"app": "web"}});
     object["spec"]["template"] = template();
     created(object)
@@ -35,7 +36,10 @@ fn deployments_roll_a_quarter_at_a_time() {
                 "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}})
     );
     assert_eq!(deployment["spec"]["template"]["spec"]["restartPolicy"], "Always");
-    check_valid(&deployment, &[("/spec/replicas", json!(0)), ("/spec/strategy", json!({"type": "Recreate"}))]);
+    check_valid(
+        &deployment,
+        &[("/spec/replicas", json!(0)), ("/spec/strategy", json!({"type": "Recreate"}))],
+    );
 }
 
 #[test]
@@ -44,9 +48,17 @@ fn bad_deployments_say_why() {
     check_invalid(
         &deployment,
         &[
-            ("/spec/replicas", json!(-1), "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+            (
+                "/spec/replicas",
+                json!(-1),
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+            ),
             ("/spec/selector", json!(null), "spec.selector: Required value"),
-            ("/spec/selector", json!({}), "spec.selector: Invalid value: {}: empty selector is invalid for deployment"),
+            (
+                "/spec/selector",
+                json!({}),
+                "spec.selector: Invalid value: {}: empty selector is invalid for deployment",
+            ),
             (
                 "/spec/template/metadata/labels/app",
                 json!("db"),
@@ -64,11 +76,31 @@ fn bad_deployments_say_why() {
             ),
             ("/spec/template/spec/containers", json!([]), "spec.template.spec.containers: Required value"),
             ("/spec/strategy/type", json!("Canary"), "spec.strategy: Unsupported value"),
-            ("/spec/strategy/type", json!("Recreate"), "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"),
-            ("/spec/strategy/rollingUpdate/maxSurge", json!("a"), "spec.strategy.rollingUpdate.maxSurge: Invalid value: \"a\": a valid percent string"),
-            ("/spec/strategy/rollingUpdate/maxUnavailable", json!("101%"), "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"101%\": must not be greater than 100%"),
-            ("/spec/strategy/rollingUpdate", json!({"maxSurge": 0, "maxUnavailable": 0}), "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"),
-            ("/spec/minReadySeconds", json!(600), "spec.progressDeadlineSeconds: Invalid value: 600: must be greater than minReadySeconds"),
+            (
+                "/spec/strategy/type",
+                json!("Recreate"),
+                "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+            ),
+            (
+                "/spec/strategy/rollingUpdate/maxSurge",
+                json!("a"),
+                "spec.strategy.rollingUpdate.maxSurge: Invalid value: \"a\": a valid percent string",
+            ),
+            (
+                "/spec/strategy/rollingUpdate/maxUnavailable",
+                json!("101%"),
+                "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"101%\": must not be greater than 100%",
+            ),
+            (
+                "/spec/strategy/rollingUpdate",
+                json!({"maxSurge": 0, "maxUnavailable": 0}),
+                "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0",
+            ),
+            (
+                "/spec/minReadySeconds",
+                json!(600),
+                "spec.progressDeadlineSeconds: Invalid value: 600: must be greater than minReadySeconds",
+            ),
             ("/spec/revisionHistoryLimit", json!(-1), "spec.revisionHistoryLimit: Invalid value"),
         ],
     );
@@ -76,16 +108,28 @@ fn bad_deployments_say_why() {
         &deployment,
         &[
             ("/spec/replicas", json!(3), ""),
-            ("/spec/selector/matchLabels/tier", json!("x"), "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"web\",\"tier\":\"x\"}}: field is immutable"),
+            (
+                "/spec/selector/matchLabels/tier",
+                json!("x"),
+                "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"web\",\"tier\":\"x\"}}: field is immutable",
+            ),
         ],
     );
     check_status(
         &with(&deployment, "/status", json!({"replicas": 2, "collisionCount": 1})),
         &[
             ("/status/readyReplicas", json!(2), ""),
-            ("/status/readyReplicas", json!(3), "status.readyReplicas: Invalid value: 3: cannot be greater than status.replicas"),
+            (
+                "/status/readyReplicas",
+                json!(3),
+                "status.readyReplicas: Invalid value: 3: cannot be greater than status.replicas",
+            ),
             ("/status/replicas", json!(-1), "status.replicas: Invalid value: -1"),
-            ("/status/collisionCount", json!(0), "status.collisionCount: Invalid value: 0: cannot be decremented"),
+            (
+                "/status/collisionCount",
+                json!(0),
+                "status.collisionCount: Invalid value: 0: cannot be decremented",
+            ),
         ],
     );
 }
@@ -152,13 +196,37 @@ fn daemon_sets_count_changes_of_their_template() {
     check_invalid(
         &set,
         &[
-            ("/spec/selector", json!(null), "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match"),
-            ("/spec/selector", json!({}), "spec.selector: Invalid value: {}: empty selector is invalid for daemonset"),
+            (
+                "/spec/selector",
+                json!(null),
+                "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match",
+            ),
+            (
+                "/spec/selector",
+                json!({}),
+                "spec.selector: Invalid value: {}: empty selector is invalid for daemonset",
+            ),
             ("/spec/updateStrategy/type", json!("X"), "spec.updateStrategy: Unsupported value"),
-            ("/spec/updateStrategy/rollingUpdate", json!(null), "spec.updateStrategy.rollingUpdate: Required value"),
-            ("/spec/updateStrategy/rollingUpdate/maxSurge", json!(1), "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero"),
-            ("/spec/updateStrategy/rollingUpdate/maxUnavailable", json!(0), "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0"),
-            ("/spec/template/spec/restartPolicy", json!("OnFailure"), "spec.template.spec.restartPolicy: Unsupported value"),
+            (
+                "/spec/updateStrategy/rollingUpdate",
+                json!(null),
+                "spec.updateStrategy.rollingUpdate: Required value",
+            ),
+            (
+                "/spec/updateStrategy/rollingUpdate/maxSurge",
+                json!(1),
+                "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero",
+            ),
+            (
+                "/spec/updateStrategy/rollingUpdate/maxUnavailable",
+                json!(0),
+                "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
+            ),
+            (
+                "/spec/template/spec/restartPolicy",
+                json!("OnFailure"),
+                "spec.template.spec.restartPolicy: Unsupported value",
+            ),
         ],
     );
     check_update(&set, &[("/spec/selector/matchLabels/a", json!("b"), "spec.selector: Invalid value")]);
@@ -182,21 +250,56 @@ fn stateful_sets_keep_what_they_were_made_with() {
         json!({"whenDeleted": "Retain", "whenScaled": "Retain"})
     );
     let claim = &set["spec"]["volumeClaimTemplates"][0];
-    assert_eq!((&claim["kind"], &claim["spec"]["volumeMode"]), (&json!("PersistentVolumeClaim"), &json!("Filesystem")));
+    assert_eq!(
+        (&claim["kind"], &claim["spec"]["volumeMode"]),
+        (&json!("PersistentVolumeClaim"), &json!("Filesystem"))
+    );
     check_invalid(
         &set,
         &[
             ("/spec/podManagementPolicy", json!(null), "spec.podManagementPolicy: Required value"),
-            ("/spec/podManagementPolicy", json!("X"), "spec.podManagementPolicy: Invalid value: \"X\": must be 'OrderedReady' or 'Parallel'"),
+            (
+                "/spec/podManagementPolicy",
+                json!("X"),
+                "spec.podManagementPolicy: Invalid value: \"X\": must be 'OrderedReady' or 'Parallel'",
+            ),
             ("/spec/updateStrategy/type", json!(null), "spec.updateStrategy: Required value"),
-            ("/spec/updateStrategy/type", json!("OnDelete"), "spec.updateStrategy.rollingUpdate: Invalid value"),
-            ("/spec/updateStrategy/rollingUpdate/partition", json!(-1), "spec.updateStrategy.rollingUpdate.partition: Invalid value"),
-            ("/spec/updateStrategy/rollingUpdate/maxUnavailable", json!(0), "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0"),
-            ("/spec/persistentVolumeClaimRetentionPolicy/whenScaled", json!("Lose"), "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value"),
+            (
+                "/spec/updateStrategy/type",
+                json!("OnDelete"),
+                "spec.updateStrategy.rollingUpdate: Invalid value",
+            ),
+            (
+                "/spec/updateStrategy/rollingUpdate/partition",
+                json!(-1),
+                "spec.updateStrategy.rollingUpdate.partition: Invalid value",
+            ),
+            (
+                "/spec/updateStrategy/rollingUpdate/maxUnavailable",
+                json!(0),
+                "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0",
+            ),
+            (
+                "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
+                json!("Lose"),
+                "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value",
+            ),
             ("/spec/ordinals", json!({"start": -1}), "spec.ordinals.start: Invalid value: -1"),
-            ("/spec/serviceName", json!("a.b"), "spec.serviceName: Invalid value: \"a.b\": must not contain dots"),
-            ("/spec/volumeClaimTemplates/0/spec/accessModes", json!([]), "spec.volumeClaimTemplates[0].spec.accessModes: Required value"),
-            ("/spec/volumeClaimTemplates", json!([]), "spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"data\""),
+            (
+                "/spec/serviceName",
+                json!("a.b"),
+                "spec.serviceName: Invalid value: \"a.b\": must not contain dots",
+            ),
+            (
+                "/spec/volumeClaimTemplates/0/spec/accessModes",
+                json!([]),
+                "spec.volumeClaimTemplates[0].spec.accessModes: Required value",
+            ),
+            (
+                "/spec/volumeClaimTemplates",
+                json!([]),
+                "spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"data\"",
+            ),
         ],
     );
     let forbidden = "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template'";
@@ -211,7 +314,11 @@ fn stateful_sets_keep_what_they_were_made_with() {
     );
     check_status(
         &with(&set, "/status", json!({"replicas": 1})),
-        &[("/status/currentReplicas", json!(2), "status.currentReplicas: Invalid value: 2: cannot be greater than status.replicas")],
+        &[(
+            "/status/currentReplicas",
+            json!(2),
+            "status.currentReplicas: Invalid value: 2: cannot be greater than status.replicas",
+        )],
     );
 }
 
@@ -227,7 +334,10 @@ fn controller_revisions_never_change() {
             ("/data", json!("x"), "data: Required value: data must be a valid JSON object"),
         ],
     );
-    check_update(&revision, &[("/revision", json!(2), ""), ("/data", json!({"a": 1}), "data: Invalid value")]);
+    check_update(
+        &revision,
+        &[("/revision", json!(2), ""), ("/data", json!({"a": 1}), "data: Invalid value")],
+    );
     let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "controller": true}]);
     let owned = with(&revision, "/metadata/ownerReferences", owner);
     assert_eq!(row(&owned), "Name=web-1 | Controller=statefulset.apps/web | Revision=1 | Age=5m");
@@ -260,17 +370,53 @@ fn bad_jobs_say_why() {
         &plain,
         &[
             ("/spec/parallelism", json!(-1), "spec.parallelism: Invalid value: -1"),
-            ("/spec/completionMode", json!("X"), "spec.completionMode: Unsupported value: \"X\": supported values: \"Indexed\", \"NonIndexed\""),
-            ("/spec/backoffLimitPerIndex", json!(1), "spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode"),
-            ("/spec/maxFailedIndexes", json!(1), "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified"),
-            ("/spec/managedBy", json!("me"), "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path (such as \"acme.io/foo\")"),
+            (
+                "/spec/completionMode",
+                json!("X"),
+                "spec.completionMode: Unsupported value: \"X\": supported values: \"Indexed\", \"NonIndexed\"",
+            ),
+            (
+                "/spec/backoffLimitPerIndex",
+                json!(1),
+                "spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode",
+            ),
+            (
+                "/spec/maxFailedIndexes",
+                json!(1),
+                "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified",
+            ),
+            (
+                "/spec/managedBy",
+                json!("me"),
+                "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+            ),
             ("/spec/podReplacementPolicy", json!("X"), "spec.podReplacementPolicy: Unsupported value"),
-            ("/spec/successPolicy", json!({"rules": []}), "spec.successPolicy: Invalid value: {\"rules\":[]}: requires indexed completion mode"),
-            ("/spec/template/spec/restartPolicy", json!("Always"), "spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""),
+            (
+                "/spec/successPolicy",
+                json!({"rules": []}),
+                "spec.successPolicy: Invalid value: {\"rules\":[]}: requires indexed completion mode",
+            ),
+            (
+                "/spec/template/spec/restartPolicy",
+                json!("Always"),
+                "spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"",
+            ),
             ("/spec/selector", json!(null), "spec.selector: Required value"),
-            ("/spec/selector/matchLabels", json!({"a": "b"}), "spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"b\"}}: `selector` not auto-generated"),
-            ("/spec/template/metadata/labels/job-name", json!("x"), "spec.template.metadata.labels[job-name]: Invalid value"),
-            ("/spec/template/metadata/labels/controller-uid", json!(null), "spec.template.metadata.labels[controller-uid]: Required value: must be 'u-1'"),
+            (
+                "/spec/selector/matchLabels",
+                json!({"a": "b"}),
+                "spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"b\"}}: `selector` not auto-generated",
+            ),
+            (
+                "/spec/template/metadata/labels/job-name",
+                json!("x"),
+                "spec.template.metadata.labels[job-name]: Invalid value",
+            ),
+            (
+                "/spec/template/metadata/labels/controller-uid",
+                json!(null),
+                "spec.template.metadata.labels[controller-uid]: Required value: must be 'u-1'",
+            ),
         ],
     );
     let rule = |rule: Value| json!({"rules": [rule]});
@@ -282,15 +428,51 @@ fn bad_jobs_say_why() {
         &failing,
         &[
             (&format!("{at}/action"), json!("X"), "spec.podFailurePolicy.rules[0].action: Unsupported value"),
-            (&format!("{at}/action"), json!(""), "spec.podFailurePolicy.rules[0].action: Required value: valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]"),
-            (&format!("{at}/action"), json!("FailIndex"), "spec.podFailurePolicy.rules[0].action: Invalid value: \"FailIndex\": requires the backoffLimitPerIndex to be set"),
-            (&format!("{at}/onExitCodes/values"), json!([0]), "spec.podFailurePolicy.rules[0].onExitCodes.values[0]: Invalid value: 0: must not be 0 for the In operator"),
-            (&format!("{at}/onExitCodes/values"), json!([2, 1]), "spec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value: [2,1]: must be ordered"),
-            (&format!("{at}/onExitCodes/values"), json!([1, 1]), "spec.podFailurePolicy.rules[0].onExitCodes.values[1]: Duplicate value: 1"),
-            (&format!("{at}/onExitCodes/containerName"), json!("x"), "spec.podFailurePolicy.rules[0].onExitCodes.containerName: Invalid value"),
-            (&format!("{at}/onExitCodes"), json!(null), "spec.podFailurePolicy.rules[0]: Invalid value: specifying one of OnExitCodes and OnPodConditions is required"),
-            ("/spec/template/spec/restartPolicy", json!("OnFailure"), "spec.template.spec.restartPolicy: Invalid value: \"OnFailure\": only \"Never\" is supported when podFailurePolicy is specified"),
-            ("/spec/podReplacementPolicy", json!("TerminatingOrFailed"), "spec.podReplacementPolicy: Unsupported value"),
+            (
+                &format!("{at}/action"),
+                json!(""),
+                "spec.podFailurePolicy.rules[0].action: Required value: valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]",
+            ),
+            (
+                &format!("{at}/action"),
+                json!("FailIndex"),
+                "spec.podFailurePolicy.rules[0].action: Invalid value: \"FailIndex\": requires the backoffLimitPerIndex to be set",
+            ),
+            (
+                &format!("{at}/onExitCodes/values"),
+                json!([0]),
+                "spec.podFailurePolicy.rules[0].onExitCodes.values[0]: Invalid value: 0: must not be 0 for the In operator",
+            ),
+            (
+                &format!("{at}/onExitCodes/values"),
+                json!([2, 1]),
+                "spec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value: [2,1]: must be ordered",
+            ),
+            (
+                &format!("{at}/onExitCodes/values"),
+                json!([1, 1]),
+                "spec.podFailurePolicy.rules[0].onExitCodes.values[1]: Duplicate value: 1",
+            ),
+            (
+                &format!("{at}/onExitCodes/containerName"),
+                json!("x"),
+                "spec.podFailurePolicy.rules[0].onExitCodes.containerName: Invalid value",
+            ),
+            (
+                &format!("{at}/onExitCodes"),
+                json!(null),
+                "spec.podFailurePolicy.rules[0]: Invalid value: specifying one of OnExitCodes and OnPodConditions is required",
+            ),
+            (
+                "/spec/template/spec/restartPolicy",
+                json!("OnFailure"),
+                "spec.template.spec.restartPolicy: Invalid value: \"OnFailure\": only \"Never\" is supported when podFailurePolicy is specified",
+            ),
+            (
+                "/spec/podReplacementPolicy",
+                json!("TerminatingOrFailed"),
+                "spec.podReplacementPolicy: Unsupported value",
+            ),
         ],
     );
     let indexed = job(json!({"completionMode": "Indexed", "completions": 5, "parallelism": 5,
@@ -300,14 +482,48 @@ fn bad_jobs_say_why() {
     check_invalid(
         &indexed,
         &[
-            ("/spec/completions", json!(null), "spec.completions: Required value: when completion mode is Indexed"),
-            ("/spec/maxFailedIndexes", json!(6), "spec.maxFailedIndexes: Invalid value: 6: must be less than or equal to completions"),
-            ("/spec/parallelism", json!(100_001), "spec.parallelism: Invalid value: 100001: must be less than or equal to 100000 when completion mode is Indexed"),
-            ("/spec/successPolicy/rules", json!([]), "spec.successPolicy.rules: Required value: at least one rules must be specified"),
+            (
+                "/spec/completions",
+                json!(null),
+                "spec.completions: Required value: when completion mode is Indexed",
+            ),
+            (
+                "/spec/maxFailedIndexes",
+                json!(6),
+                "spec.maxFailedIndexes: Invalid value: 6: must be less than or equal to completions",
+            ),
+            (
+                "/spec/parallelism",
+                json!(100_001),
+                "spec.parallelism: Invalid value: 100001: must be less than or equal to 100000 when completion mode is Indexed",
+            ),
+            (
+                "/spec/successPolicy/rules",
+                json!([]),
+                "spec.successPolicy.rules: Required value: at least one rules must be specified",
+            ),
             ("/spec/successPolicy/rules/0", json!({}), &format!("{rule}: Required value: at least one of")),
-            ("/spec/successPolicy/rules/0/succeededIndexes", json!("9"), &format!("{rule}.succeededIndexes: Invalid value: \"9\": error parsing succeededIndexes: too large index: \"9\"")),
-            ("/spec/successPolicy/rules/0/succeededIndexes", json!("3,1"), &format!("{rule}.succeededIndexes: Invalid value: \"3,1\": error parsing succeededIndexes: non-increasing order, previous: 3, current: 1")),
-            ("/spec/successPolicy/rules/0/succeededCount", json!(4), &format!("{rule}.succeededCount: Invalid value: 4: must be less than or equal to 3 (the number of indexes")),
+            (
+                "/spec/successPolicy/rules/0/succeededIndexes",
+                json!("9"),
+                &format!(
+                    "{rule}.succeededIndexes: Invalid value: \"9\": error parsing succeededIndexes: too large index: \"9\""
+                ),
+            ),
+            (
+                "/spec/successPolicy/rules/0/succeededIndexes",
+                json!("3,1"),
+                &format!(
+                    "{rule}.succeededIndexes: Invalid value: \"3,1\": error parsing succeededIndexes: non-increasing order, previous: 3, current: 1"
+                ),
+            ),
+            (
+                "/spec/successPolicy/rules/0/succeededCount",
+                json!(4),
+                &format!(
+                    "{rule}.succeededCount: Invalid value: 4: must be less than or equal to 3 (the number of indexes"
+                ),
+            ),
             ("/metadata/name", json!("a".repeat(62)), "metadata.name: Invalid value"),
         ],
     );
@@ -323,8 +539,16 @@ fn running_jobs_keep_their_template() {
             ("/spec/parallelism", json!(3), ""),
             ("/spec/suspend", json!(true), ""),
             ("/spec/completions", json!(3), "spec.completions: Invalid value: 3: field is immutable"),
-            ("/spec/completionMode", json!("Indexed"), "spec.completionMode: Invalid value: \"Indexed\": field is immutable"),
-            ("/spec/managedBy", json!("a.io/b"), "spec.managedBy: Invalid value: \"a.io/b\": field is immutable"),
+            (
+                "/spec/completionMode",
+                json!("Indexed"),
+                "spec.completionMode: Invalid value: \"Indexed\": field is immutable",
+            ),
+            (
+                "/spec/managedBy",
+                json!("a.io/b"),
+                "spec.managedBy: Invalid value: \"a.io/b\": field is immutable",
+            ),
             ("/spec/template/spec/containers/0/image", json!("nginx:2"), immutable),
             ("/spec/template/spec/nodeSelector", json!({"a": "b"}), immutable),
         ],
@@ -345,16 +569,26 @@ fn running_jobs_keep_their_template() {
     let indexed = job(json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2}));
     let scaled = with(&indexed, "/spec/parallelism", json!(3));
     check_update(&scaled, &[("/spec/completions", json!(3), "")]);
-    check_update(&indexed, &[("/spec/completions", json!(3), "spec.completions: Invalid value: 3: can only be modified in tandem with spec.parallelism")]);
+    check_update(
+        &indexed,
+        &[(
+            "/spec/completions",
+            json!(3),
+            "spec.completions: Invalid value: 3: can only be modified in tandem with spec.parallelism",
+        )],
+    );
 }
 
 #[test]
 fn finished_jobs_stay_finished() {
     let time = |minute: i32| json!(format!("2026-01-01T00:0{minute}:00Z"));
-    let condition = |types: &[&str]| -> Value {
-        types.iter().map(|ty| json!({"type": ty, "status": "True"})).collect()
-    };
-    let started = with(&job(json!({})), "/status", json!({"startTime": time(0), "active": 1, "succeeded": 0, "failed": 2}));
+    let condition =
+        |types: &[&str]| -> Value { types.iter().map(|ty| json!({"type": ty, "status": "True"})).collect() };
+    let started = with(
+        &job(json!({})),
+        "/status",
+        json!({"startTime": time(0), "active": 1, "succeeded": 0, "failed": 2}),
+    );
     let done = json!({"startTime": time(0), "completionTime": time(1), "succeeded": 1, "failed": 2,
         "conditions": condition(&["SuccessCriteriaMet", "Complete"])});
     check_status(
@@ -362,21 +596,57 @@ fn finished_jobs_stay_finished() {
         &[
             ("/status", done.clone(), ""),
             ("/status/active", json!(-1), "status.active: Invalid value: -1"),
-            ("/status/failed", json!(1), "status.failed: Invalid value: 1: cannot decrease the failed counter"),
-            ("/status/ready", json!(2), "status.ready: Invalid value: 2: cannot set more ready pods than active"),
+            (
+                "/status/failed",
+                json!(1),
+                "status.failed: Invalid value: 1: cannot decrease the failed counter",
+            ),
+            (
+                "/status/ready",
+                json!(2),
+                "status.ready: Invalid value: 2: cannot set more ready pods than active",
+            ),
             ("/status/completionTime", time(1), "status.completionTime: Invalid value"),
-            ("/status/conditions", condition(&["Complete"]), "status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition"),
-            ("/status/conditions", condition(&["Failed"]), "status.conditions: Invalid value: cannot set Failed=True condition without the FailureTarget=true condition"),
-            ("/status/conditions", condition(&["Failed", "FailureTarget"]), "status.active: Invalid value: 1: active>0 is invalid for finished job"),
-            ("/status/completedIndexes", json!("0"), "status.completedIndexes: Invalid value: \"0\": cannot set non-empty completedIndexes"),
-            ("/status/uncountedTerminatedPods", json!({"failed": ["a"], "succeeded": ["a"]}), "status.uncountedTerminatedPods.failed[0]: Duplicate value: \"a\""),
+            (
+                "/status/conditions",
+                condition(&["Complete"]),
+                "status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+            ),
+            (
+                "/status/conditions",
+                condition(&["Failed"]),
+                "status.conditions: Invalid value: cannot set Failed=True condition without the FailureTarget=true condition",
+            ),
+            (
+                "/status/conditions",
+                condition(&["Failed", "FailureTarget"]),
+                "status.active: Invalid value: 1: active>0 is invalid for finished job",
+            ),
+            (
+                "/status/completedIndexes",
+                json!("0"),
+                "status.completedIndexes: Invalid value: \"0\": cannot set non-empty completedIndexes",
+            ),
+            (
+                "/status/uncountedTerminatedPods",
+                json!({"failed": ["a"], "succeeded": ["a"]}),
+                "status.uncountedTerminatedPods.failed[0]: Duplicate value: \"a\"",
+            ),
         ],
     );
     check_status(
         &with(&started, "/status", done),
         &[
-            ("/status/conditions", json!([]), "status.conditions: Invalid value: cannot disable the terminal Complete=True condition"),
-            ("/status/completionTime", time(2), "status.completionTime: Invalid value: \"2026-01-01T00:02:00Z\": field is immutable"),
+            (
+                "/status/conditions",
+                json!([]),
+                "status.conditions: Invalid value: cannot disable the terminal Complete=True condition",
+            ),
+            (
+                "/status/completionTime",
+                time(2),
+                "status.completionTime: Invalid value: \"2026-01-01T00:02:00Z\": field is immutable",
+            ),
         ],
     );
 }
@@ -409,17 +679,49 @@ fn bad_cron_jobs_say_why() {
         &cron,
         &[
             ("/spec/schedule", json!(""), "spec.schedule: Required value"),
-            ("/spec/schedule", json!("* * *"), "spec.schedule: Invalid value: \"* * *\": expected exactly 5 fields, found 3: [* * *]"),
-            ("/spec/schedule", json!("TZ=UTC 0 * * * *"), "spec.schedule: Invalid value: \"TZ=UTC 0 * * * *\": cannot use TZ or CRON_TZ in schedule, use timeZone field instead"),
-            ("/spec/timeZone", json!(""), "spec.timeZone: Invalid value: \"\": timeZone must be nil or non-empty string"),
-            ("/spec/timeZone", json!("local"), "spec.timeZone: Invalid value: \"local\": timeZone must be an explicit time zone"),
-            ("/spec/timeZone", json!("../x"), "spec.timeZone: Invalid value: \"../x\": unknown time zone ../x"),
+            (
+                "/spec/schedule",
+                json!("* * *"),
+                "spec.schedule: Invalid value: \"* * *\": expected exactly 5 fields, found 3: [* * *]",
+            ),
+            (
+                "/spec/schedule",
+                json!("TZ=UTC 0 * * * *"),
+                "spec.schedule: Invalid value: \"TZ=UTC 0 * * * *\": cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+            ),
+            (
+                "/spec/timeZone",
+                json!(""),
+                "spec.timeZone: Invalid value: \"\": timeZone must be nil or non-empty string",
+            ),
+            (
+                "/spec/timeZone",
+                json!("local"),
+                "spec.timeZone: Invalid value: \"local\": timeZone must be an explicit time zone",
+            ),
+            (
+                "/spec/timeZone",
+                json!("../x"),
+                "spec.timeZone: Invalid value: \"../x\": unknown time zone ../x",
+            ),
             ("/spec/concurrencyPolicy", json!("X"), "spec.concurrencyPolicy: Unsupported value"),
             ("/spec/startingDeadlineSeconds", json!(-1), "spec.startingDeadlineSeconds: Invalid value: -1"),
             ("/spec/failedJobsHistoryLimit", json!(-1), "spec.failedJobsHistoryLimit: Invalid value: -1"),
-            ("/spec/jobTemplate/spec/selector", json!({}), "spec.jobTemplate.spec.selector: Invalid value: {}: `selector` will be auto-generated"),
-            ("/spec/jobTemplate/spec/manualSelector", json!(true), "spec.jobTemplate.spec.manualSelector: Unsupported value"),
-            ("/spec/jobTemplate/spec/template/spec/restartPolicy", json!("Always"), "spec.jobTemplate.spec.template.spec.restartPolicy: Required value"),
+            (
+                "/spec/jobTemplate/spec/selector",
+                json!({}),
+                "spec.jobTemplate.spec.selector: Invalid value: {}: `selector` will be auto-generated",
+            ),
+            (
+                "/spec/jobTemplate/spec/manualSelector",
+                json!(true),
+                "spec.jobTemplate.spec.manualSelector: Unsupported value",
+            ),
+            (
+                "/spec/jobTemplate/spec/template/spec/restartPolicy",
+                json!("Always"),
+                "spec.jobTemplate.spec.template.spec.restartPolicy: Required value",
+            ),
             ("/metadata/name", json!("a".repeat(53)), "metadata.name: Invalid value"),
         ],
     );

@@ -24,6 +24,8 @@ pub fn kind() -> Kind {
         categories: vec!["api-extensions".into()],
         columns: vec![printing::name_column(), rules::created_at_column()],
         unconditional_update: false,
+        // What the creator gave is replaced by `prepare`, whose word counts.
+        status_on_create: true,
         validate_name: names::dns_subdomain_name,
         default,
         prepare,
@@ -71,7 +73,8 @@ fn prepare(definition: &mut Value, old: Option<&Value>) {
         None => json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""}}),
     };
     let mut stored = printing::items(&status, "storedVersions").to_vec();
-    if let Some(version) = storage_version(definition).filter(|version| !stored.iter().any(|v| v == version)) {
+    if let Some(version) = storage_version(definition).filter(|version| !stored.iter().any(|v| v == version))
+    {
         stored.push(version.into());
     }
     if let Some(status) = status.as_object_mut() {
@@ -149,12 +152,7 @@ fn validate_versions(spec: &Field<'_>, errors: &mut Errors) {
 
 /// Checks a member of every version, or once, as if it stood in the spec, where all versions have the same: so
 /// upstream sees it.
-fn for_each_version(
-    spec: &Field<'_>,
-    name: &str,
-    check: fn(&Field<'_>, &mut Errors),
-    errors: &mut Errors,
-) {
+fn for_each_version(spec: &Field<'_>, name: &str, check: fn(&Field<'_>, &mut Errors), errors: &mut Errors) {
     let versions = printing::items(spec.value(), "versions");
     let nothing = Value::Null;
     let member = |version: &'_ Value| version.get(name).unwrap_or(&nothing).clone();
@@ -200,11 +198,7 @@ fn validate_subresources(subresources: &Field<'_>, errors: &mut Errors) {
     for (name, parents, detail) in [
         ("specReplicasPath", [".spec."].as_slice(), "should be a json path under .spec"),
         ("statusReplicasPath", &[".status."], "should be a json path under .status"),
-        (
-            "labelSelectorPath",
-            &[".spec.", ".status."],
-            "should be a json path under either .spec or .status",
-        ),
+        ("labelSelectorPath", &[".spec.", ".status."], "should be a json path under either .spec or .status"),
     ] {
         let path = scale.get(name);
         if path.text().is_empty() {

@@ -16,15 +16,14 @@ pub fn kind() -> Kind {
             printing::age_column(),
         ],
         validate_name: names::dns_subdomain_name,
-        validate,
+        validate: |revision, errors| revision.get("revision").non_negative(errors),
+        validate_create: |revision, errors| validate_data(&revision.get("data"), errors),
         validate_update: |new, old, errors| new.get("data").immutable(&old.get("data"), errors),
         ..Kind::new::<ControllerRevision>()
     }
 }
 
-fn validate(revision: &Field<'_>, errors: &mut Errors) {
-    revision.get("revision").non_negative(errors);
-    let data = revision.get("data");
+fn validate_data(data: &Field<'_>, errors: &mut Errors) {
     if !data.exists() {
         data.complain(Reason::Required, "data is mandatory", errors);
     } else if data.object().is_none() {

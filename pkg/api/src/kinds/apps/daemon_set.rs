@@ -3,8 +3,8 @@
 use super::workload;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
-use crate::kinds::rules;
 use crate::kinds::pod_spec::fill;
+use crate::kinds::rules;
 use crate::object::{object_mut, set_default};
 use crate::{equality, meta, names, printing};
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -20,9 +20,7 @@ pub fn kind() -> Kind {
         column("Desired", "integer", |set, _| printing::int(set, "status.desiredNumberScheduled").into()),
         column("Current", "integer", |set, _| printing::int(set, "status.currentNumberScheduled").into()),
         column("Ready", "integer", |set, _| printing::int(set, "status.numberReady").into()),
-        column("Up-to-date", "integer", |set, _| {
-            printing::int(set, "status.updatedNumberScheduled").into()
-        }),
+        column("Up-to-date", "integer", |set, _| printing::int(set, "status.updatedNumberScheduled").into()),
         column("Available", "integer", |set, _| printing::int(set, "status.numberAvailable").into()),
         column("Node Selector", "string", |set, _| {
             printing::labels(printing::at(set, "spec.template.spec.nodeSelector")).into()
@@ -68,17 +66,23 @@ fn prepare(set: &mut Value, old: Option<&Value>) {
     };
     let count = match old {
         None => count(set).max(1),
-        Some(old) => count(old) + i64::from(!equality::same(&set["spec"]["template"], &old["spec"]["template"])),
+        Some(old) => {
+            count(old) + i64::from(!equality::same(&set["spec"]["template"], &old["spec"]["template"]))
+        }
     };
     object_mut(set, "metadata");
-    object_mut(&mut set["metadata"], "annotations").insert(TEMPLATE_GENERATION.into(), json!(count.to_string()));
+    object_mut(&mut set["metadata"], "annotations")
+        .insert(TEMPLATE_GENERATION.into(), json!(count.to_string()));
 }
 
 fn validate(set: &Field<'_>, errors: &mut Errors) {
     let spec = set.get("spec");
     let selector = spec.get("selector");
     meta::validate_label_selector(&selector, errors);
-    if selector.exists() && selector.get("matchLabels").is_empty() && selector.get("matchExpressions").is_empty() {
+    if selector.exists()
+        && selector.get("matchLabels").is_empty()
+        && selector.get("matchExpressions").is_empty()
+    {
         selector.invalid("empty selector is invalid for daemonset", errors);
     }
     workload::validate_template(&spec, errors);

@@ -3,8 +3,8 @@
 use super::workload;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
-use crate::kinds::rules;
 use crate::kinds::pod_spec::fill;
+use crate::kinds::rules;
 use crate::object::{object_mut, set_default};
 use crate::{equality, names, printing};
 use k8s_openapi::api::apps::v1::Deployment;

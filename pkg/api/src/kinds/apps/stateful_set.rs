@@ -3,8 +3,8 @@
 use super::workload;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
-use crate::kinds::{pod_spec, rules};
 use crate::kinds::pod_spec::{fill, list_mut};
+use crate::kinds::{pod_spec, rules};
 use crate::object::{object_mut, set_default};
 use crate::{equality, names, printing};
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -37,6 +37,7 @@ pub fn kind() -> Kind {
         validate_name: names::dns_label_name,
         default,
         validate,
+        validate_create,
         validate_update,
         validate_status,
         ..Kind::new::<StatefulSet>()
@@ -90,22 +91,27 @@ fn validate(set: &Field<'_>, errors: &mut Errors) {
     for name in ["whenDeleted", "whenScaled"] {
         retention.get(name).one_of(&["Retain", "Delete"], errors);
     }
-    for claim in spec.get("volumeClaimTemplates").items() {
-        pod_spec::validate_claim_spec(&claim.get("spec"), errors);
-    }
     spec.get("replicas").non_negative(errors);
     spec.get("minReadySeconds").non_negative(errors);
     spec.get("ordinals").get("start").non_negative(errors);
-    let service_name = spec.get("serviceName");
-    if !service_name.text().is_empty() {
-        service_name.conforms(names::is_dns1123_label, errors);
-    }
     workload::validate_selector(&spec, "statefulset", errors);
     workload::validate_template_is_selected(&spec, errors);
     let pods = with_claims_as_volumes(set.value());
     let pods = Field::root(&pods);
     pod_spec::validate_template(&pods.get("spec").get("template"), errors);
     workload::validate_runs_for_ever(&spec, "StatefulSet", errors);
+}
+
+/// Rules for what never changes.
+fn validate_create(set: &Field<'_>, errors: &mut Errors) {
+    let spec = set.get("spec");
+    for claim in spec.get("volumeClaimTemplates").items() {
+        pod_spec::validate_claim_spec(&claim.get("spec"), errors);
+    }
+    let service_name = spec.get("serviceName");
+    if !service_name.text().is_empty() {
+        service_name.conforms(names::is_dns1123_label, errors);
+    }
 }
 
 fn validate_update_strategy(strategy: &Field<'_>, errors: &mut Errors) {

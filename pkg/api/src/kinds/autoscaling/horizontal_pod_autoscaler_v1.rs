@@ -308,7 +308,10 @@ mod tests {
         assert_eq!(v1["status"]["currentCPUUtilizationPercentage"], 20);
         let annotations = &v1["metadata"]["annotations"];
         let metrics: Value = serde_json::from_str(annotations[METRICS].as_str().unwrap()).unwrap();
-        assert_eq!(metrics[0], json!({"type": "Pods", "pods": {"metricName": "rps", "targetAverageValue": "10"}}));
+        assert_eq!(
+            metrics[0],
+            json!({"type": "Pods", "pods": {"metricName": "rps", "targetAverageValue": "10"}})
+        );
         assert!(annotations[BEHAVIOR].as_str().unwrap().contains(r#""ScaleUp""#));
         assert_eq!(v1["spec"].get("metrics"), None);
         assert_eq!(to_stored(v1), full());

@@ -24,9 +24,11 @@ pub fn kind() -> Kind {
             }),
             column("Suspend", "boolean", |cron, _| suspend_cell(cron).into()),
             column("Active", "integer", |cron, _| printing::items(cron, "status.active").len().into()),
-            column("Last Schedule", "string", |cron, now| match printing::text(cron, "status.lastScheduleTime") {
-                "" => printing::NONE.into(),
-                time => printing::since(Some(time), now).into(),
+            column("Last Schedule", "string", |cron, now| {
+                match printing::text(cron, "status.lastScheduleTime") {
+                    "" => printing::NONE.into(),
+                    time => printing::since(Some(time), now).into(),
+                }
             }),
             printing::age_column(),
             wide("Containers", "string", |cron, _| containers(cron).0.into()),
@@ -38,6 +40,13 @@ pub fn kind() -> Kind {
         validate_name: names::dns_subdomain_name,
         default,
         validate,
+        validate_create: |cron, errors| {
+            let metadata = cron.get("metadata");
+            let name = metadata.get("name");
+            if name.text().len() > MOST_NAME_BYTES {
+                name.invalid(names::max_len_error(MOST_NAME_BYTES), errors);
+            }
+        },
         ..Kind::new::<CronJob>().short(&["cj"]).in_all().with_status().with_generation()
     }
 }
@@ -55,11 +64,6 @@ fn default(cron: &mut Value) {
 }
 
 fn validate(cron: &Field<'_>, errors: &mut Errors) {
-    let metadata = cron.get("metadata");
-    let name = metadata.get("name");
-    if name.text().len() > MOST_NAME_BYTES {
-        name.invalid(names::max_len_error(MOST_NAME_BYTES), errors);
-    }
     let spec = cron.get("spec");
     let schedule = spec.get("schedule");
     if schedule.required(errors) {
@@ -113,8 +117,7 @@ fn validate_time_zone(zone: &Field<'_>, errors: &mut Errors) {
     } else if !name.split('/').all(part_is_well_formed) {
         zone.invalid(format!("unknown time zone {name}"), errors);
     } else if name.eq_ignore_ascii_case("Local") {
-        let detail =
-            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         zone.invalid(detail, errors);
     }
 }

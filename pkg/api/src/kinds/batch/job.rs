@@ -172,7 +172,11 @@ fn with_allowed_template_changes(new: &Field<'_>, old: &Field<'_>) -> Value {
         ("spec", ["nodeSelector", "tolerations", "schedulingGates"].as_slice()),
     ] {
         for &name in names {
-            set_or_remove(object_mut(&mut template, part), name, wanted.get(part).and_then(|part| part.get(name)));
+            set_or_remove(
+                object_mut(&mut template, part),
+                name,
+                wanted.get(part).and_then(|part| part.get(name)),
+            );
         }
     }
     let affinity = wanted["spec"].get("affinity");
@@ -219,8 +223,6 @@ fn duration_cell(job: &Value, now: Timestamp) -> String {
     let time = |path: &str| printing::text(job, path).parse::<Timestamp>().ok();
     match (time("status.startTime"), time("status.completionTime")) {
         (None, _) => String::new(),
-        (Some(start), end) => {
-            printing::human_duration(end.unwrap_or(now).duration_since(start).as_secs())
-        }
+        (Some(start), end) => printing::human_duration(end.unwrap_or(now).duration_since(start).as_secs()),
     }
 }

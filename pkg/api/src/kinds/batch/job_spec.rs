@@ -1,9 +1,9 @@
 //! The spec of a job, which cron jobs carry as a template.
 
 use crate::field::{Errors, Field, Reason};
+use crate::kinds::pod_spec::{fill, list_mut};
 use crate::kinds::{pod_spec, rules};
 use crate::names;
-use crate::kinds::pod_spec::{fill, list_mut};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -24,7 +24,8 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 /// Defaults that jobs and templates of jobs have in common.
 pub(super) fn default(spec: &mut Value) {
     if let Some(policy) = spec.get_mut("podFailurePolicy") {
-        for pattern in list_mut(policy, "rules").iter_mut().flat_map(|rule| list_mut(rule, "onPodConditions")) {
+        for pattern in list_mut(policy, "rules").iter_mut().flat_map(|rule| list_mut(rule, "onPodConditions"))
+        {
             fill(pattern, "status", "True");
         }
     }
@@ -150,7 +151,11 @@ fn validate_pod_failure_policy(spec: &Field<'_>, errors: &mut Errors) {
     for rule in rules.items() {
         let action = rule.get("action");
         match action.text() {
-            "" => action.complain(Reason::Required, format!("valid values: {ACTIONS:?}").replace(", ", " "), errors),
+            "" => action.complain(
+                Reason::Required,
+                format!("valid values: {ACTIONS:?}").replace(", ", " "),
+                errors,
+            ),
             "FailIndex" if !spec.get("backoffLimitPerIndex").exists() => {
                 action.invalid("requires the backoffLimitPerIndex to be set", errors);
             }
@@ -184,8 +189,7 @@ fn validate_exit_codes(exit_codes: &Field<'_>, containers: &HashSet<&str>, error
     }
     let container = exit_codes.get("containerName");
     if container.exists() && !containers.contains(container.text()) {
-        container
-            .invalid("must be one of the container or initContainer names in the pod template", errors);
+        container.invalid("must be one of the container or initContainer names in the pod template", errors);
     }
     let values = exit_codes.get("values");
     if values.is_empty() {
@@ -227,7 +231,8 @@ fn validate_pod_conditions(conditions: &Field<'_>, errors: &mut Errors) {
 
 fn validate_success_policy(spec: &Field<'_>, policy: &Field<'_>, errors: &mut Errors) {
     let rules = policy.get("rules");
-    rules.required_because("at least one rules must be specified when the successPolicy is specified", errors);
+    rules
+        .required_because("at least one rules must be specified when the successPolicy is specified", errors);
     if rules.len() > MOST_RULES {
         rules.too_many(MOST_RULES, errors);
     }

@@ -218,7 +218,8 @@ fn validate_indexes(change: &Change<'_>, status: &Field<'_>, errors: &mut Errors
         }
     }
     if failed_changes {
-        if let Some(Err(fault)) = completions.filter(|_| per_index).map(|most| count_indexes(failed.text(), most))
+        if let Some(Err(fault)) =
+            completions.filter(|_| per_index).map(|most| count_indexes(failed.text(), most))
         {
             failed.invalid(format!("error parsing failedIndexes: {fault}"), errors);
         }

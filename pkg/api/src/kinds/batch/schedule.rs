@@ -37,8 +37,7 @@ const MONTHS: Bounds = Bounds {
     max: 12,
     names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
 };
-const WEEKDAYS: Bounds =
-    Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
+const WEEKDAYS: Bounds = Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
 /// A schedule that does not fire within these days (February 30th) never does.
 const MOST_DAYS: usize = 5 * 366;
@@ -142,18 +141,18 @@ fn parse_field(field: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
 
 /// `3`, `3-5`, `3-9/2`, `3/2` (from 3 to the end) or `*/2`.
 fn parse_range(range: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
-    let (ends, step) = match range.split('/').collect::<Vec<_>>().as_slice() {
-        &[ends] => (ends, None),
-        &[ends, step] => (ends, Some(parse_int(step)?)),
+    let (ends, step) = match *range.split('/').collect::<Vec<_>>() {
+        [ends] => (ends, None),
+        [ends, step] => (ends, Some(parse_int(step)?)),
         _ => return Err(format!("too many slashes: {range}")),
     };
-    let (start, end, star) = match ends.split('-').collect::<Vec<_>>().as_slice() {
-        &["*" | "?", ..] => (bounds.min, bounds.max, step.is_none_or(|step| step <= 1)),
-        &[start] => {
+    let (start, end, star) = match *ends.split('-').collect::<Vec<_>>() {
+        ["*" | "?", ..] => (bounds.min, bounds.max, step.is_none_or(|step| step <= 1)),
+        [start] => {
             let start = parse_number(start, bounds)?;
             (start, if step.is_some() { bounds.max } else { start }, false)
         }
-        &[start, end] => (parse_number(start, bounds)?, parse_number(end, bounds)?, false),
+        [start, end] => (parse_number(start, bounds)?, parse_number(end, bounds)?, false),
         _ => return Err(format!("too many hyphens: {range}")),
     };
     let Bounds { min, max, .. } = *bounds;
@@ -187,7 +186,9 @@ fn parse_int(text: &str) -> Result<u32, String> {
         Ok(number) if number < 0 => Err(format!("negative number ({number}) not allowed: {text}")),
         // Far beyond every maximum either way.
         Ok(number) => Ok(u32::try_from(number).unwrap_or(u32::MAX)),
-        Err(_) => Err(format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax")),
+        Err(_) => {
+            Err(format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"))
+        }
     }
 }
 

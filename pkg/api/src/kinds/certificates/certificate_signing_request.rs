@@ -77,11 +77,7 @@ pub fn kind() -> Kind {
         ..Kind::new::<CertificateSigningRequest>()
             .short(&["csr"])
             .with_status()
-            .with_subresource(
-                "approval",
-                ("", "", "CertificateSigningRequest"),
-                &["get", "patch", "update"],
-            )
+            .with_subresource("approval", ("", "", "CertificateSigningRequest"), &["get", "patch", "update"])
             .selectable(&["spec.signerName"])
     }
 }
@@ -192,7 +188,8 @@ fn validate_signer_name(signer: &Field<'_>, errors: &mut Errors) {
 /// Complains about the first label of a dotted name that is not as it should be.
 fn validate_labels(signer: &Field<'_>, dotted: &str, check: names::Check, errors: &mut Errors) {
     let bad = dotted.split('.').map(|label| (label, check(label))).find(|(_, faults)| !faults.is_empty());
-    for (label, fault) in bad.into_iter().flat_map(|(label, faults)| faults.into_iter().map(move |f| (label, f)))
+    for (label, fault) in
+        bad.into_iter().flat_map(|(label, faults)| faults.into_iter().map(move |f| (label, f)))
     {
         signer.invalid_value(dotted, format!("validating label {label:?}: {fault}"), errors);
     }
@@ -278,7 +275,8 @@ fn validate_certificate(certificate: &Field<'_>, errors: &mut Errors) {
     }
     let pem = BASE64_STANDARD.decode(certificate.text()).unwrap_or_default();
     let pem = String::from_utf8_lossy(&pem).into_owned();
-    let mut types = pem.split("-----BEGIN ").skip(1).filter_map(|block| block.split("-----").next()).peekable();
+    let mut types =
+        pem.split("-----BEGIN ").skip(1).filter_map(|block| block.split("-----").next()).peekable();
     if types.peek().is_none() {
         let detail = "must contain at least one CERTIFICATE PEM block";
         certificate.invalid_value("<certificate data>", detail, errors);

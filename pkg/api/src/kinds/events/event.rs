@@ -34,6 +34,7 @@ pub fn kind() -> Kind {
         create_on_update: true,
         validate_name: names::dns_subdomain_name,
         validate,
+        validate_create,
         validate_update,
         convert: Some((from_stored, to_stored)),
         stored_as: Some((String::new(), "events".into())),
@@ -75,16 +76,47 @@ fn rename<'a>(event: &mut Value, names: impl Iterator<Item = (&'a str, &'a str)>
     }
 }
 
-/// As upstream does, complains in core's words, and more strictly than core itself.
+/// As upstream does, complains in core's words.
 fn validate(event: &Field<'_>, errors: &mut Errors) {
     let stored = to_stored(event.value().clone());
     let stored = Field::root(&stored);
-    let time = event.get("eventTime");
-    if time.exists() {
-        validate_new_event(event, &stored, errors);
-    } else {
-        time.complain(Reason::Required, "", errors);
+    let involved = stored.get("involvedObject");
+    let namespace = involved.get("namespace");
+    let own = object::namespace(event.value());
+    let fits = match (event.get("eventTime").exists(), namespace.text()) {
+        (true, "") => matches!(own, "default" | "kube-system"),
+        (false, "") => matches!(own, "" | "default"),
+        (true, _) => true,
+        (false, other) => other == own,
+    };
+    if !fits {
+        namespace.invalid_value(namespace.text(), "does not match event.namespace", errors);
     }
+    // Events without a time of their own are of the older kind, of which little is asked.
+    if !event.get("eventTime").exists() {
+        return;
+    }
+    let controller = event.get("reportingController");
+    controller.required(errors);
+    controller.conforms(names::is_qualified_name, errors);
+    for name in ["reportingInstance", "action", "reason"] {
+        let field = event.get(name);
+        field.required(errors);
+        if field.text().len() > MOST_BYTES {
+            field.invalid_value("", format!("can have at most {MOST_BYTES} characters"), errors);
+        }
+    }
+    let message = stored.get("message");
+    if message.text().len() > MOST_NOTE_BYTES {
+        message.invalid_value("", format!("can have at most {MOST_NOTE_BYTES} characters"), errors);
+    }
+}
+
+/// Nobody writes an event of the older kind by this way.
+fn validate_create(event: &Field<'_>, errors: &mut Errors) {
+    let stored = to_stored(event.value().clone());
+    let stored = Field::root(&stored);
+    event.get("eventTime").required(errors);
     validate_series(event, errors);
     let ty = event.get("type");
     if !matches!(ty.text(), "Normal" | "Warning") {
@@ -104,29 +136,6 @@ fn validate(event: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_new_event(event: &Field<'_>, stored: &Field<'_>, errors: &mut Errors) {
-    let namespace = object::namespace(event.value());
-    let involved = stored.get("involvedObject");
-    let involved_namespace = involved.get("namespace");
-    if involved_namespace.text().is_empty() && !matches!(namespace, "default" | "kube-system") {
-        involved_namespace.invalid_value("", "does not match event.namespace", errors);
-    }
-    let controller = event.get("reportingController");
-    controller.required(errors);
-    controller.conforms(names::is_qualified_name, errors);
-    for name in ["reportingInstance", "action", "reason"] {
-        let field = event.get(name);
-        field.required(errors);
-        if field.text().len() > MOST_BYTES {
-            field.invalid_value("", format!("can have at most {MOST_BYTES} characters"), errors);
-        }
-    }
-    let message = stored.get("message");
-    if message.text().len() > MOST_NOTE_BYTES {
-        message.invalid_value("", format!("can have at most {MOST_NOTE_BYTES} characters"), errors);
-    }
-}
-
 fn validate_series(event: &Field<'_>, errors: &mut Errors) {
     let series = event.get("series");
     if !series.exists() {
@@ -141,6 +150,9 @@ fn validate_series(event: &Field<'_>, errors: &mut Errors) {
 
 /// Only the series grows.
 fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
+    if !equality::same(new.get("series").value(), old.get("series").value()) {
+        validate_series(new, errors);
+    }
     let (new, old) = (to_stored(new.value().clone()), to_stored(old.value().clone()));
     let (new, old) = (Field::root(&new), Field::root(&old));
     for name in [

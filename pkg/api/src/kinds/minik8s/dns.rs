@@ -121,7 +121,10 @@ fn validate(dns: &Field<'_>, errors: &mut Errors) {
         if path.required(errors) {
             if !path.text().starts_with('/') {
                 path.invalid("must be an absolute path", errors);
-            } else if path.text().contains(|c: char| c.is_whitespace() || c.is_control() || "{};\"'\\".contains(c)) {
+            } else if path
+                .text()
+                .contains(|c: char| c.is_whitespace() || c.is_control() || "{};\"'\\".contains(c))
+            {
                 path.invalid("must not contain spaces, quotes, backslashes, braces or semicolons", errors);
             }
             if !seen.insert(path.text().to_owned()) {

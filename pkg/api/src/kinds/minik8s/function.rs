@@ -151,7 +151,9 @@ pub fn kind() -> Kind {
             column("Status", "string", |function, _| phase_cell(function)),
             printing::age_column(),
             wide("Handler", "string", |function, _| function["spec"]["handler"].clone()),
-            wide("URL", "string", |function, _| function["status"]["url"].as_str().unwrap_or_default().into()),
+            wide("URL", "string", |function, _| {
+                function["status"]["url"].as_str().unwrap_or_default().into()
+            }),
         ],
         validate_name: names::dns_label_name,
         default,
@@ -188,7 +190,10 @@ fn validate(function: &Field<'_>, errors: &mut Errors) {
     }
     let handler = spec.get("handler");
     if handler.required(errors) && !is_identifier(handler.text()) {
-        handler.invalid("must be the name of a function: letters, digits and '_', not starting with a digit", errors);
+        handler.invalid(
+            "must be the name of a function: letters, digits and '_', not starting with a digit",
+            errors,
+        );
     }
     let (min, max) = (spec.get("minReplicas"), spec.get("maxReplicas"));
     min.non_negative(errors);

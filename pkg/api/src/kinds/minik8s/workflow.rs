@@ -134,7 +134,8 @@ fn default(workflow: &mut Value) {
             set_default(node, "function", name.as_str());
         }
         for choice in node.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten() {
-            for condition in choice.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+            for condition in choice.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten()
+            {
                 set_default(condition, "operator", default_operator());
             }
         }

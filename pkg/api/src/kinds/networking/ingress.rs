@@ -31,6 +31,7 @@ pub fn kind() -> Kind {
         ],
         validate_name: names::dns_subdomain_name,
         validate,
+        validate_create,
         validate_status: |new, _, errors| validate_status(new, errors),
         ..Kind::new::<Ingress>().short(&["ing"]).with_status().with_generation()
     }
@@ -65,6 +66,12 @@ fn validate(ingress: &Field<'_>, errors: &mut Errors) {
     if class.exists() {
         class.conforms(names::is_dns1123_subdomain, errors);
     }
+}
+
+/// Two ways to say the class must not say two things.
+fn validate_create(ingress: &Field<'_>, errors: &mut Errors) {
+    let spec = ingress.get("spec");
+    let class = spec.get("ingressClassName");
     let metadata = ingress.get("metadata");
     let annotations = metadata.get("annotations");
     let annotation = annotations.key(CLASS_ANNOTATION);

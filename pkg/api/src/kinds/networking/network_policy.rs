@@ -116,9 +116,10 @@ fn validate_ip_block(block: &Field<'_>, errors: &mut Errors) {
     let Ok(net) = cidr.text().parse::<IpNet>() else { return };
     for except in block.get("except").items() {
         except.conforms(names::is_legacy_cidr, errors);
-        let inside = except.text().parse::<IpNet>().map_or(true, |except| {
-            net.contains(&except.network()) && net.prefix_len() < except.prefix_len()
-        });
+        let inside = except
+            .text()
+            .parse::<IpNet>()
+            .map_or(true, |except| net.contains(&except.network()) && net.prefix_len() < except.prefix_len());
         if !inside {
             except.invalid("must be a strict subset of `cidr`", errors);
         }

@@ -22,9 +22,7 @@ pub fn kind() -> Kind {
             column("Value", "integer", |class, _| printing::int(class, "value").into()),
             column("Global-Default", "boolean", |class, _| (class["globalDefault"] == true).into()),
             printing::age_column(),
-            column("PreemptionPolicy", "string", |class, _| {
-                printing::text(class, "preemptionPolicy").into()
-            }),
+            column("PreemptionPolicy", "string", |class, _| printing::text(class, "preemptionPolicy").into()),
         ],
         validate_name: names::dns_subdomain_name,
         default: |class| set_default(class, "preemptionPolicy", "PreemptLowerPriority"),

@@ -69,9 +69,7 @@ fn validate_families(cluster_ips: &Field<'_>, families: &Field<'_>, errors: &mut
     if parsed.len() > 1 && parsed.iter().any(of_six) == parsed.iter().all(of_six) {
         cluster_ips.invalid("may specify no more than one IP for each IP family", errors);
     }
-    for (index, ((field, ip), family)) in
-        cluster_ips.items().zip(&parsed).zip(families.items()).enumerate()
-    {
+    for (index, ((field, ip), family)) in cluster_ips.items().zip(&parsed).zip(families.items()).enumerate() {
         let expected = family.text();
         if matches!(expected, "IPv4" | "IPv6") && (expected == "IPv6") != of_six(ip) {
             let article = format!("expected an {expected} value as indicated by `ipFamilies[{index}]`");
@@ -119,9 +117,8 @@ const IP_FAMILIES: FixedList = FixedList {
 
 fn validate_list_update(spec: &Field<'_>, before: &Field<'_>, list: &FixedList, errors: &mut Errors) {
     let (field, old) = (spec.get(list.name), before.get(list.name));
-    let texts = |field: &Field<'_>| -> Vec<String> {
-        field.items().map(|item| item.text().to_owned()).collect()
-    };
+    let texts =
+        |field: &Field<'_>| -> Vec<String> { field.items().map(|item| item.text().to_owned()).collect() };
     let (now, then) = (texts(&field), texts(&old));
     let mut invalid = |index: usize, detail: &str| {
         let path = format!("{}[{index}]", field.path());
