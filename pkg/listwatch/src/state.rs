@@ -98,6 +98,7 @@ impl State {
         }
         self.revision = revision;
         self.floor = revision;
+        self.edge = self.next_seq;
         self.phase = Phase::Live;
         reach.update(self.next_seq, &self.ring, resource.config.window);
         if let Some(last) = changes.last() {
@@ -281,5 +282,55 @@ impl State {
     fn put(&mut self, previous: Option<&Object>, object: Arc<Object>) {
         self.indexes.iter_mut().for_each(|index| index.replace(previous, Some(&object)));
         self.objects.insert(object.path().clone(), object);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::ResourceConfig;
+
+    fn change(revision: Revision) -> Change {
+        let value = Some("{\"metadata\":{}}".into());
+        Change { key: "/registry/core/nodes/n".into(), value, revision, created: revision }
+    }
+
+    fn loading() -> (State, Resource, Reach) {
+        let resource = Resource::new(ResourceConfig::new("/registry/core/nodes/", false));
+        (State::new(&resource), resource, Reach::default())
+    }
+
+    #[test]
+    fn changes_that_the_list_had_already_are_not_applied_again() {
+        let (mut state, resource, reach) = loading();
+        state.apply(&[change(3), change(4), change(5)], 6, &resource, &reach);
+        assert!(!state.is_live() && state.len() == 0);
+        assert!(state.load(&[], 4, &resource, &reach));
+        let events = state.ring.between(0, Revision::MAX);
+        assert_eq!(events.iter().map(|event| event.revision).collect::<Vec<_>>(), [5]);
+        assert_eq!((state.floor, state.revision), (4, 5));
+    }
+
+    #[test]
+    fn too_many_changes_while_loading_mean_loading_again() {
+        let (mut state, resource, reach) = loading();
+        let flood: Vec<Change> = (1..=MOST_WAITING_CHANGES as Revision + 1).map(change).collect();
+        let last = flood.len() as Revision;
+        state.apply(&flood, last, &resource, &reach);
+        state.apply(&[change(last + 1)], last + 1, &resource, &reach);
+        assert!(!state.load(&[], last, &resource, &reach), "what was not held back would be missing");
+        state.hold();
+        assert!(state.load(&[], last + 1, &resource, &reach));
+        assert!(state.is_live());
+    }
+
+    #[test]
+    fn a_closed_resource_stays_closed() {
+        let (mut state, resource, reach) = loading();
+        state.close();
+        state.hold();
+        state.apply(&[change(1)], 1, &resource, &reach);
+        assert!(state.load(&[], 1, &resource, &reach));
+        assert!(state.is_closed() && state.len() == 0);
     }
 }
