@@ -1,8 +1,8 @@
 //! Custom kinds: what a CustomResourceDefinition says, turned into [`Kind`]s.
 //!
 //! ```text
-//! CustomResourceDefinition ──definition──> Errors, warnings      (may it be stored?)
-//!            │                ──status──> names and conditions    (may it be served?)
+//! CustomResourceDefinition ──validate_schemas──> Errors          (may it be stored?)
+//!            │             ──next_status──> names, conditions      (may it be served?)
 //!            └──kinds──> Kind ── CustomSchema ── Structural ──> prune, default, validate   (its objects)
 //! ```
 //!
@@ -19,7 +19,7 @@ mod shape;
 mod status;
 mod structural;
 
-pub use definition::{default, prepare, validate, validate_update, warnings};
+pub use definition::{validate_schemas, warnings};
 pub use status::{Names, condition_is_true, next_status};
 pub use structural::Structural;
 
@@ -35,7 +35,7 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// The kinds that a definition serves: one per served version, the stored one included only if it is served.
 ///
-/// The definition must be one that [`validate`] accepts; of any other, what can be used is.
+/// The definition must be one that was accepted; of any other, what can be used is.
 pub fn kinds(definition: &Value) -> Vec<Kind> {
     versions(definition).filter(|version| flag(version, "served")).map(|v| kind(definition, v)).collect()
 }
@@ -140,11 +140,13 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         generation: true,
         unconditional_update: false,
         create_on_update: false,
+        status_on_create: false,
         validate_name: dns_subdomain_name,
         default: |_| (),
         prepare: |_, _| (),
         prepare_status: |_, _| (),
         validate: |_, _| (),
+        validate_create: |_, _| (),
         validate_update: |_, _, _| (),
         validate_status: |_, _, _| (),
         convert: None,
@@ -205,8 +207,8 @@ fn columns(version: &Value) -> Vec<Column> {
 /// The types that a column may have.
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 /// The formats that a column may have.
-const COLUMN_FORMATS: [&str; 9] =
-    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password", "string"];
+const COLUMN_FORMATS: [&str; 8] =
+    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
 fn column_type(given: &str) -> &'static str {
     COLUMN_TYPES.into_iter().find(|&ty| ty == given).unwrap_or("string")
