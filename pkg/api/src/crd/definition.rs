@@ -4,6 +4,7 @@ use super::structural::Structural;
 use super::{format, rules, text, versions};
 use crate::field::{Errors, Field};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Complains about the schemas and selectable fields of a definition's versions; `spec` is the definition's.
 ///
@@ -46,51 +47,41 @@ pub fn validate_schemas(spec: &Field<'_>, errors: &mut Errors) {
 /// What the writer of a definition should know though it is accepted: formats nobody checks, rules that are not
 /// evaluated.
 pub fn warnings(definition: &Value) -> Vec<String> {
+    let mut formats = BTreeSet::new();
     let mut warnings = Vec::new();
     for (index, version) in versions(definition).enumerate() {
+        let mut rules = 0;
         if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
-            let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
-            warn(schema, &path, &mut warnings);
+            survey(schema, &mut formats, &mut rules);
+        }
+        if rules > 0 {
+            warnings.push(format!(
+                "spec.versions[{index}].schema.openAPIV3Schema: {rules} x-kubernetes-validations rules are stored but \
+                 not evaluated by this server"
+            ));
         }
     }
-    warnings
+    formats.into_iter().map(|format| format!("unrecognized format {format:?}")).chain(warnings).collect()
 }
 
-/// More warnings than this about one definition help nobody.
-const MOST_WARNINGS: usize = 20;
 /// The most fields by which objects of one version may be selected.
 const MOST_SELECTABLE_FIELDS: usize = 8;
 
-fn warn(schema: &Value, path: &str, warnings: &mut Vec<String>) {
-    if warnings.len() >= MOST_WARNINGS {
-        return;
-    }
+/// Finds formats that are not checked, and counts rules in CEL.
+fn survey<'a>(schema: &'a Value, formats: &mut BTreeSet<&'a str>, rules: &mut usize) {
     let format = text(schema, "format");
     if text(schema, "type") == "string" && !format.is_empty() && !format::is_known(format) {
-        let warning = format!("unrecognized format {format:?}");
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
-        }
+        formats.insert(format);
     }
-    if schema.get("x-kubernetes-validations").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty())
-    {
-        warnings.push(format!(
-            "{path}.x-kubernetes-validations: CEL rules are stored but not evaluated by this server"
-        ));
+    *rules += schema.get("x-kubernetes-validations").and_then(Value::as_array).map_or(0, Vec::len);
+    for property in schema.get("properties").and_then(Value::as_object).into_iter().flat_map(|p| p.values()) {
+        survey(property, formats, rules);
     }
-    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        warn(property, &format!("{path}.properties[{name}]"), warnings);
+    for below in ["items", "additionalProperties", "not"].into_iter().filter_map(|name| schema.get(name)) {
+        survey(below, formats, rules);
     }
-    for name in ["items", "additionalProperties", "not"] {
-        if let Some(below) = schema.get(name) {
-            warn(below, &format!("{path}.{name}"), warnings);
-        }
-    }
-    for name in ["allOf", "anyOf", "oneOf"] {
-        let clauses = schema.get(name).and_then(Value::as_array);
-        for (index, clause) in clauses.into_iter().flatten().enumerate() {
-            warn(clause, &format!("{path}.{name}[{index}]"), warnings);
-        }
+    for clauses in ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| schema.get(name)?.as_array()) {
+        clauses.iter().for_each(|clause| survey(clause, formats, rules));
     }
 }
 

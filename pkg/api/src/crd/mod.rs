@@ -26,9 +26,10 @@ pub use structural::Structural;
 use crate::field::Errors;
 use crate::kind::{Cell, Column, CustomSchema, Kind, Scope, Subresource, Verbs};
 use crate::names::dns_subdomain_name;
-use crate::schema::{Format, Schema, Type, definitions};
+use crate::schema::{Format, Schema, Type, TypeError, UnknownField, definitions};
 use serde_json::Value;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 /// Where objects of every kind keep what all kinds share.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -67,8 +68,17 @@ impl CustomSchema {
         CustomSchema { json, schema, structural }
     }
 
+    /// Checks a decoded object's metadata, removes members that the schema does not have, and lists their paths: what
+    /// [`Schema::check`] does for built-in kinds.
+    pub fn check(&self, object: &mut Value) -> Result<Vec<UnknownField>, TypeError> {
+        let mut unknown = ENVELOPE.check(object)?;
+        unknown.extend(self.prune(object));
+        unknown.sort_unstable();
+        Ok(unknown)
+    }
+
     /// Removes members that the schema does not have, and lists their paths.
-    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+    pub fn prune(&self, object: &mut Value) -> Vec<UnknownField> {
         shape::prune(&self.structural, object, true)
     }
 
@@ -227,6 +237,14 @@ fn selectable_fields(version: &Value) -> Vec<String> {
         .collect()
 }
 
+/// What all objects have, and anything else.
+static ENVELOPE: LazyLock<Schema> = LazyLock::new(|| {
+    let ty = Type::Object { properties: BTreeMap::new(), additional: Some(Box::default()) };
+    let mut schema = Schema { ty, ..Schema::default() };
+    add_object_meta(&mut schema);
+    schema
+});
+
 /// The schema of a custom kind says nothing of its metadata; server-side apply and decoding must know it.
 fn add_object_meta(schema: &mut Schema) {
     let Type::Object { properties, .. } = &mut schema.ty else { return };
@@ -285,5 +303,16 @@ mod tests {
         assert_eq!(deprecation_warning(&definition, "v1"), None);
         let warning = deprecation_warning(&definition, "v1alpha1");
         assert_eq!(warning.as_deref(), Some("stable.example.com/v1alpha1 CronTab is deprecated"));
+    }
+
+    #[test]
+    fn metadata_is_checked_as_everybodys() {
+        let kinds = kinds(&cron_tabs());
+        let custom = kinds[0].custom.as_ref().unwrap();
+        let mut object = json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "junk": 1,
+            "metadata": {"name": "a", "labels": {"a": "b"}, "nonsense": 1}, "spec": {"keep": null}});
+        assert_eq!(custom.check(&mut object).unwrap(), ["junk", "metadata.nonsense", "spec.keep"]);
+        let mut wrong = json!({"metadata": {"labels": {"a": 1}}});
+        assert_eq!(custom.check(&mut wrong).unwrap_err().path, "metadata.labels.a");
     }
 }
