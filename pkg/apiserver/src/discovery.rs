@@ -215,6 +215,8 @@ pub(crate) fn served(kind: &Kind) -> Vec<Part> {
                 Part { name: "scale", takes: ("autoscaling", "v1", "Scale".into()), verbs: READ_AND_WRITE }
             }
             Subresource::Named { name, takes: (group, version, taken), verbs } => {
+                let own = *group == kind.group && *version == kind.version;
+                let (group, version) = if own { ("", "") } else { (*group, *version) };
                 Part { name, takes: (group, version, (*taken).to_owned()), verbs }
             }
         })

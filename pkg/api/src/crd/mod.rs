@@ -1,8 +1,8 @@
 //! Custom kinds: what a CustomResourceDefinition says, turned into [`Kind`]s.
 //!
 //! ```text
-//! CustomResourceDefinition ──definition──> Errors, warnings      (may it be stored?)
-//!            │                ──status──> names and conditions    (may it be served?)
+//! CustomResourceDefinition ──validate_schemas──> Errors          (may it be stored?)
+//!            │             ──next_status──> names, conditions      (may it be served?)
 //!            └──kinds──> Kind ── CustomSchema ── Structural ──> prune, default, validate   (its objects)
 //! ```
 //!
@@ -19,23 +19,24 @@ mod shape;
 mod status;
 mod structural;
 
-pub use definition::{default, prepare, validate, validate_update, warnings};
+pub use definition::{validate_schemas, warnings};
 pub use status::{Names, condition_is_true, next_status};
 pub use structural::Structural;
 
 use crate::field::Errors;
 use crate::kind::{Cell, Column, CustomSchema, Kind, Scope, Subresource, Verbs};
 use crate::names::dns_subdomain_name;
-use crate::schema::{Format, Schema, Type, definitions};
+use crate::schema::{Format, Schema, Type, TypeError, UnknownField, definitions};
 use serde_json::Value;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 /// Where objects of every kind keep what all kinds share.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// The kinds that a definition serves: one per served version, the stored one included only if it is served.
 ///
-/// The definition must be one that [`validate`] accepts; of any other, what can be used is.
+/// The definition must be one that was accepted; of any other, what can be used is.
 pub fn kinds(definition: &Value) -> Vec<Kind> {
     versions(definition).filter(|version| flag(version, "served")).map(|v| kind(definition, v)).collect()
 }
@@ -67,8 +68,17 @@ impl CustomSchema {
         CustomSchema { json, schema, structural }
     }
 
+    /// Checks a decoded object's metadata, removes members that the schema does not have, and lists their paths: what
+    /// [`Schema::check`] does for built-in kinds.
+    pub fn check(&self, object: &mut Value) -> Result<Vec<UnknownField>, TypeError> {
+        let mut unknown = ENVELOPE.check(object)?;
+        unknown.extend(self.prune(object));
+        unknown.sort_unstable();
+        Ok(unknown)
+    }
+
     /// Removes members that the schema does not have, and lists their paths.
-    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+    pub fn prune(&self, object: &mut Value) -> Vec<UnknownField> {
         shape::prune(&self.structural, object, true)
     }
 
@@ -207,8 +217,8 @@ fn columns(version: &Value) -> Vec<Column> {
 /// The types that a column may have.
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 /// The formats that a column may have.
-const COLUMN_FORMATS: [&str; 9] =
-    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password", "string"];
+const COLUMN_FORMATS: [&str; 8] =
+    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
 fn column_type(given: &str) -> &'static str {
     COLUMN_TYPES.into_iter().find(|&ty| ty == given).unwrap_or("string")
@@ -226,6 +236,14 @@ fn selectable_fields(version: &Value) -> Vec<String> {
         .map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned())
         .collect()
 }
+
+/// What all objects have, and anything else.
+static ENVELOPE: LazyLock<Schema> = LazyLock::new(|| {
+    let ty = Type::Object { properties: BTreeMap::new(), additional: Some(Box::default()) };
+    let mut schema = Schema { ty, ..Schema::default() };
+    add_object_meta(&mut schema);
+    schema
+});
 
 /// The schema of a custom kind says nothing of its metadata; server-side apply and decoding must know it.
 fn add_object_meta(schema: &mut Schema) {
@@ -285,5 +303,16 @@ mod tests {
         assert_eq!(deprecation_warning(&definition, "v1"), None);
         let warning = deprecation_warning(&definition, "v1alpha1");
         assert_eq!(warning.as_deref(), Some("stable.example.com/v1alpha1 CronTab is deprecated"));
+    }
+
+    #[test]
+    fn metadata_is_checked_as_everybodys() {
+        let kinds = kinds(&cron_tabs());
+        let custom = kinds[0].custom.as_ref().unwrap();
+        let mut object = json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "junk": 1,
+            "metadata": {"name": "a", "labels": {"a": "b"}, "nonsense": 1}, "spec": {"keep": null}});
+        assert_eq!(custom.check(&mut object).unwrap(), ["junk", "metadata.nonsense", "spec.keep"]);
+        let mut wrong = json!({"metadata": {"labels": {"a": 1}}});
+        assert_eq!(custom.check(&mut wrong).unwrap_err().path, "metadata.labels.a");
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 
 #[track_caller]
 fn check(schema: Value, object: Value, expected: &[&str]) {
@@ -163,4 +164,70 @@ fn what_is_unchanged_is_let_be() {
         Some(json!({"b": "old", "c": 1})),
         &[r#"spec.a.c: Invalid value: "string": spec.a.c in body must be of type integer: "string""#],
     );
+}
+
+/// Schemas made of the keywords that the validator knows, with values that fit them or not.
+fn any_schema() -> impl Strategy<Value = Value> {
+    let keyword = prop_oneof![
+        Just("type"),
+        Just("format"),
+        Just("enum"),
+        Just("maximum"),
+        Just("exclusiveMaximum"),
+        Just("minimum"),
+        Just("multipleOf"),
+        Just("maxLength"),
+        Just("minLength"),
+        Just("pattern"),
+        Just("maxItems"),
+        Just("minItems"),
+        Just("uniqueItems"),
+        Just("required"),
+        Just("properties"),
+        Just("items"),
+        Just("allOf"),
+        Just("anyOf"),
+        Just("not"),
+        Just("additionalProperties"),
+        Just("x-kubernetes-list-type"),
+        Just("x-kubernetes-list-map-keys"),
+        Just("default"),
+        Just("nullable"),
+        Just("a"),
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        Just(json!(true)),
+        Just(json!(0)),
+        Just(json!(-1)),
+        Just(json!(1.5)),
+        Just(json!("object")),
+        Just(json!("array")),
+        Just(json!("string")),
+        Just(json!("integer")),
+        Just(json!("map")),
+        Just(json!("set")),
+        Just(json!("ipv4")),
+        Just(json!("(a")),
+    ];
+    leaf.prop_recursive(5, 60, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(keyword.clone().prop_map(str::to_owned), inner, 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_schema_and_no_object_panic(schema in any_schema(), mut object in any_schema(), old in any_schema()) {
+        let custom = crate::kind::CustomSchema::new(schema.clone());
+        custom.prune(&mut object);
+        custom.default(&mut object);
+        custom.validate(&object, Some(&old), &mut Errors::new());
+        let definition = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
+        crate::crd::validate_schemas(&crate::Field::root(&definition).get("spec"), &mut Errors::new());
+        crate::crd::warnings(&definition);
+    }
 }
