@@ -79,15 +79,16 @@ pub fn apply(
     }
 
     let attempt = Attempt { schema, live: live_value, config, context };
-    let (mut new, entries) = match attempt.run(entries.clone(), force) {
-        Err(conflicts) if context.manager == last_applied::MANAGER => {
+    let kubectls = (context.manager == last_applied::MANAGER).then(|| entries.clone());
+    let (mut new, entries) = match (attempt.run(entries, force), kubectls) {
+        (Err(conflicts), Some(entries)) => {
             let left = conflicts.without(&last_applied::unchanged_fields(schema, live_value, context));
             if !left.0.is_empty() {
                 return Err(left.into_error());
             }
             attempt.run(entries, true).map_err(Conflicts::into_error)?
         }
-        result => result.map_err(Conflicts::into_error)?,
+        (result, _) => result.map_err(Conflicts::into_error)?,
     };
     put(&mut new, entries);
     if context.manager == last_applied::MANAGER {
@@ -172,26 +173,21 @@ impl Attempt<'_> {
         Ok((new, entries))
     }
 
-    /// Removes from `merged` what the manager applied `last` time, does not apply now, and nobody else owns.
+    /// Removes from `merged` what the manager applied `last` time, does not apply now, and nobody else owns. Defaults
+    /// beside it stay, defaults within it go with it.
     fn prune(&self, merged: Value, last: &FieldSet, now: &FieldSet, others: &[Entry]) -> Value {
-        let schema = self.schema;
-        let last = last.with_structs(schema);
-        let merged_fields = field_set(schema, &merged).with_structs(schema);
-
-        // What is left without the last configuration, and what anybody owns, stays.
-        let mut staying = field_set(schema, &remove(schema, &merged, &last));
-        staying.add(now);
-        for other in others {
-            staying.add(&other.fields);
+        let mut gone = last.clone();
+        gone.subtract(now);
+        if gone.is_empty() {
+            return merged;
         }
-        let mut leaving = merged_fields.clone();
-        leaving.subtract(&staying.with_structs(schema));
-        let pruned = remove(schema, &merged, &leaving);
-
-        // Of the rest, only what the last configuration had goes: defaults beside it stay.
-        let mut gone = merged_fields;
-        gone.subtract(&field_set(schema, &pruned).with_structs(schema));
-        remove(schema, &merged, &gone.intersection(&last))
+        let mut owned = now.clone();
+        for other in others {
+            owned.add(&other.fields);
+        }
+        let mut gone = last.with_structs(self.schema);
+        gone.subtract(&owned.with_structs(self.schema));
+        remove(self.schema, &merged, &gone)
     }
 }
 
