@@ -10,12 +10,21 @@ mod facts;
 pub use check::{TypeError, UnknownField};
 
 use crate::kinds;
-use schemars::SchemaGenerator;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+/// What every custom resource has as its metadata; apart from [`definitions`], which custom kinds must not need.
+static OBJECT_META: LazyLock<Schema> = LazyLock::new(|| {
+    let define: fn(&mut SchemaGenerator) = |generator| {
+        generator.subschema_for::<ObjectMeta>();
+    };
+    let definitions = raw_definitions_of([define]);
+    let schema = compile(&self_contained(&ObjectMeta::schema_name(), &definitions), &HashMap::new());
+    Schema { embedded: true, ..schema }
+});
 
 /// One node of the tree.
 #[derive(Debug, Clone, Default)]
@@ -161,6 +170,47 @@ pub fn raw_definitions_of(define: impl FnOnce(&mut SchemaGenerator)) -> Map<Stri
     raw
 }
 
+/// A definition with those it refers to put in the places of the references; recursive ones end at some depth.
+pub fn self_contained(name: &str, definitions: &Map<String, Value>) -> Value {
+    definitions.get(name).map(|definition| inlined(definition, definitions, 0)).unwrap_or_default()
+}
+
+/// Recursive definitions are put into each other this often.
+const MOST_INLINED: usize = 64;
+
+fn inlined(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> Value {
+    let Value::Object(members) = schema else { return schema.clone() };
+    let mut result = Map::new();
+    if let Some(target) = reference(schema).and_then(|name| definitions.get(name))
+        && depth < MOST_INLINED
+        && let Value::Object(target) = inlined(target, definitions, depth + 1)
+    {
+        result = target;
+    }
+    for (name, member) in members {
+        let member = match name.as_str() {
+            "$ref" | "allOf" => continue,
+            "properties" => {
+                let members = member.as_object().into_iter().flatten();
+                let inline = |(name, schema): (&String, &Value)| {
+                    (name.clone(), inlined(schema, definitions, depth + 1))
+                };
+                Value::Object(members.map(inline).collect())
+            }
+            "items" | "additionalProperties" => inlined(member, definitions, depth + 1),
+            _ => member.clone(),
+        };
+        result.insert(name.clone(), member);
+    }
+    Value::Object(result)
+}
+
+/// The name of the definition that a schema refers to.
+fn reference(schema: &Value) -> Option<&str> {
+    let target = schema.get("$ref").or_else(|| schema.get("allOf")?.get(0)?.get("$ref"));
+    target?.as_str()?.rsplit('/').next()
+}
+
 impl Schema {
     /// Compiles a self-contained schema: that of a custom resource, whose metadata is what everybody's is.
     pub fn from_json(schema: &Value) -> Schema {
@@ -169,10 +219,7 @@ impl Schema {
             let text = || Schema { ty: Type::String(Format::Plain), ..Schema::default() };
             properties.entry("apiVersion".into()).or_insert_with(text);
             properties.entry("kind".into()).or_insert_with(text);
-            if let Some(&index) = definitions().by_name.get(OBJECT_META) {
-                let metadata = Schema { ty: Type::Ref(index), embedded: true, ..Schema::default() };
-                properties.insert("metadata".into(), metadata);
-            }
+            properties.insert("metadata".into(), OBJECT_META.clone());
         }
         schema
     }
@@ -239,8 +286,7 @@ fn compile(json: &Value, by_name: &HashMap<String, usize>) -> Schema {
 }
 
 fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
-    let target = json.get("$ref").or_else(|| json.get("allOf")?.get(0)?.get("$ref")).and_then(Value::as_str);
-    if let Some(name) = target.and_then(|target| target.rsplit('/').next()) {
+    if let Some(name) = reference(json) {
         if name.ends_with(".Quantity") {
             return Type::String(Format::Quantity);
         }

@@ -15,6 +15,7 @@ mod apply;
 mod display;
 mod field_set;
 mod json_patch;
+mod last_applied;
 mod managed_fields;
 mod merge_patch;
 mod strategic;

@@ -97,13 +97,14 @@ fn merge_map(
     mut patch: Map<String, Value>,
     schema: &Schema,
 ) -> Result<Map<String, Value>, Error> {
-    if let Some(directive) = patch.remove(DIRECTIVE) {
+    if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
-            Some("replace") => Ok(patch),
-            Some("delete") => Ok(Map::new()),
-            _ => {
-                Err(Error::UnknownDirective { directive: display::go_value(&directive), map: shown(&patch) })
+            Some("replace") => {
+                patch.remove(DIRECTIVE);
+                Ok(patch)
             }
+            Some("delete") => Ok(Map::new()),
+            _ => Err(Error::UnknownDirective { directive: display::go_value(directive), map: shown(&patch) }),
         };
     }
     if let Some(keys) = patch.remove(RETAIN_KEYS) {
@@ -212,9 +213,7 @@ fn set_element_orders(
                 merge.order(added, &order, &[])?
             }
             (Some(live_list), Some(patch_list)) if is_merged(member) => {
-                let live_keys = merge.keys(&live_list)?;
-                let merged = merge.merge(live_list, patch_list)?;
-                merge.order(merged, &order, &live_keys)?
+                merge.merge_in_order(live_list, patch_list, Some(&order))?
             }
             (Some(live_list), Some(patch_list)) => {
                 merge.order(patch_list, &order, &merge.keys(&live_list)?)?
@@ -351,6 +350,11 @@ mod tests {
         order(&["a", "b"], &["c"], &["a", "c", "b"], &["a", "c", "b"]);
         order(&["a", "s", "b"], &["c"], &["b", "c", "a"], &["s", "b", "c", "a"]);
         order(&["a", "s"], &["b"], &["a", "b"], &["a", "b", "s"]);
+        check_containers(
+            json!(named(&["a", "b", "s"])),
+            json!({"$setElementOrder/containers": named(&["b", "c"]), "containers": [{"name": "c"}, {"name": "a", "$patch": "delete"}]}),
+            json!(named(&["b", "s", "c"])),
+        );
     }
 
     #[test]
@@ -420,7 +424,10 @@ mod tests {
         );
         check(containers(json!(["a"])), unprocessable("list element types are not identical"));
         check(containers(json!([["a"]])), unprocessable("lists of lists are not supported"));
-        check(json!({"spec": {"$patch": "merge"}}), unprocessable("unknown patch type: merge in map: map[$patch:merge]"));
+        check(
+            json!({"spec": {"$patch": "merge"}}),
+            unprocessable("unknown patch type: merge in map: map[$patch:merge]"),
+        );
         check(json!({"spec": {"$retainKeys": "x"}}), bad_request("invalid patch format of retainKeys"));
         check(
             json!({"spec": {"$retainKeys": [], "x": 1}}),

@@ -1,7 +1,7 @@
 //! What the tests of patches share: schemas of built-in kinds, and arbitrary JSON.
 
 use api::Schema;
-use api::schema::raw_definitions_of;
+use api::schema::{raw_definitions_of, self_contained};
 use proptest::prelude::*;
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
@@ -11,37 +11,7 @@ pub(super) fn schema_of<T: JsonSchema>() -> Schema {
     let definitions = raw_definitions_of(|generator| {
         generator.subschema_for::<T>();
     });
-    Schema::from_json(&inlined(&definitions[&*T::schema_name()], &definitions, 0))
-}
-
-/// Puts definitions in the place of references. Recursive ones end where they get deep.
-fn inlined(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> Value {
-    let Value::Object(members) = schema else { return schema.clone() };
-    let mut result = Map::new();
-    let target = members.get("$ref").or_else(|| members.get("allOf")?.get(0)?.get("$ref"));
-    if let Some(name) = target.and_then(Value::as_str).and_then(|target| target.rsplit('/').next())
-        && depth < 64
-        && let Value::Object(target) = inlined(&definitions[name], definitions, depth + 1)
-    {
-        result = target;
-    }
-    for (name, member) in
-        members.iter().filter(|(name, _)| !matches!(name.as_str(), "$ref" | "allOf" | "description"))
-    {
-        let member = match name.as_str() {
-            "properties" => member
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(name, schema)| (name.clone(), inlined(schema, definitions, depth + 1)))
-                .collect::<Map<_, _>>()
-                .into(),
-            "items" | "additionalProperties" => inlined(member, definitions, depth + 1),
-            _ => member.clone(),
-        };
-        result.insert(name.clone(), member);
-    }
-    Value::Object(result)
+    Schema::from_json(&self_contained(&T::schema_name(), &definitions))
 }
 
 /// Any JSON, small enough to shrink well.

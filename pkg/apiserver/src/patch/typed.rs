@@ -370,3 +370,106 @@ fn compare_same_key(items: Items<'_>, old: &[&Value], new: &[&Value]) -> Differe
         (false, true) => Difference { changed: Some(Node::new()), ..single(old, &[]) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::DEPLOYMENT;
+    use super::*;
+    use serde_json::json;
+
+    /// The paths that differ between two specs, changed and removed.
+    fn compared(old: Value, new: Value) -> (Vec<String>, Vec<String>) {
+        let Comparison { changed, removed } =
+            compare(&DEPLOYMENT, &json!({"spec": old}), &json!({"spec": new}));
+        (changed.paths(), removed.paths())
+    }
+
+    #[track_caller]
+    fn check(old: Value, new: Value, changed: &[&str], removed: &[&str]) {
+        let (was_changed, was_removed) = compared(old.clone(), new.clone());
+        assert_eq!((was_changed, was_removed), (owned(changed), owned(removed)), "{old} to {new}");
+    }
+
+    fn owned(paths: &[&str]) -> Vec<String> {
+        paths.iter().map(|path| format!(".spec{path}")).collect()
+    }
+
+    fn containers(list: Value) -> Value {
+        json!({"template": {"spec": {"containers": list}}})
+    }
+
+    #[test]
+    fn structs_differ_member_by_member_and_atoms_as_one() {
+        check(json!({"replicas": 1}), json!({"replicas": 2, "paused": true}), &[".paused", ".replicas"], &[]);
+        check(json!({"replicas": 1}), json!({}), &[], &[".replicas"]);
+        let selector = |labels: Value| json!({"selector": {"matchLabels": labels}});
+        check(selector(json!({"a": "1"})), selector(json!({"a": "2"})), &[".selector"], &[]);
+    }
+
+    #[test]
+    fn pointers_are_fields_and_embedded_structs_are_not() {
+        let strategy = json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}});
+        let fields = [".strategy.rollingUpdate", ".strategy.type", ".strategy.rollingUpdate.maxSurge"];
+        check(json!({}), strategy.clone(), &fields, &[]);
+        check(strategy, json!({}), &[], &fields);
+        check(json!({}), json!({"strategy": {}}), &[], &[]);
+    }
+
+    #[test]
+    fn items_differ_by_key() {
+        let a = r#".template.spec.containers[name="a"]"#;
+        let b = r#".template.spec.containers[name="b"]"#;
+        check(
+            containers(json!([{"name": "a", "image": "x"}])),
+            containers(json!([{"name": "b"}, {"name": "a", "image": "y"}])),
+            &[b, &format!("{a}.image"), &format!("{b}.name")],
+            &[],
+        );
+        check(
+            containers(json!([{"name": "a"}, {"name": "b"}])),
+            containers(json!([{"name": "b"}, {"name": "a"}])),
+            &[],
+            &[],
+        );
+        check(containers(json!([{"name": "a"}])), containers(json!([])), &[], &[a, &format!("{a}.name")]);
+    }
+
+    #[test]
+    fn repeated_keys_are_owned_as_a_whole() {
+        let env = |list: Value| containers(json!([{"name": "a", "env": list}]));
+        let path = r#".template.spec.containers[name="a"].env[name="A"]"#;
+        let twice = || env(json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]));
+        check(twice(), twice(), &[], &[]);
+        check(twice(), env(json!([{"name": "A", "value": "1"}, {"name": "A", "value": "3"}])), &[path], &[]);
+        let members = [path.to_owned(), format!("{path}.name"), format!("{path}.value")];
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        check(twice(), env(json!([{"name": "A", "value": "1"}])), &members, &[path]);
+        check(env(json!([{"name": "A", "value": "1"}])), twice(), &[path], &members);
+    }
+
+    #[test]
+    fn what_no_schema_describes_is_deduced() {
+        let schema = Schema::from_json(&json!({"type": "object", "properties": {
+            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}));
+        let object = |spec: Value| json!({"spec": spec});
+        let Comparison { changed, removed } = compare(
+            &schema,
+            &object(json!({"a": {"b": 1}, "c": [1], "d": {"e": 1}, "f": 1})),
+            &object(json!({"a": {"b": 2}, "c": [2], "d": 1, "f": {"g": 1}})),
+        );
+        assert_eq!(changed.paths(), [".spec.c", ".spec.d", ".spec.f", ".spec.a.b", ".spec.f.g"]);
+        assert_eq!(removed.paths(), [".spec.d.e"]);
+        let fields = field_set(&schema, &object(json!({"a": {"b": [1]}})));
+        assert_eq!(fields.paths(), [".spec.a", ".spec.a.b"]);
+    }
+
+    #[test]
+    fn custom_resources_have_everybodys_metadata() {
+        let schema = Schema::from_json(&json!({"type": "object"}));
+        let object = json!({"metadata": {"finalizers": ["x"], "ownerReferences": [{"uid": "u", "name": "n"}]}, "spec": {}});
+        assert_eq!(
+            field_set(&schema, &object).paths(),
+            [".spec", r#".metadata.finalizers[="x"]"#, r#".metadata.ownerReferences[uid="u"]"#]
+        );
+    }
+}

@@ -60,27 +60,39 @@ impl<'a> ListPatch<'a> {
 
     /// Merges a patch's list into the object's.
     pub(super) fn merge(&self, live: Vec<Value>, patch: Vec<Value>) -> Result<Vec<Value>, Error> {
-        let maps = check_elements(&live, &patch)?;
-        let (live, patch) = match (maps, self.merge_key) {
-            (true, None) => return Err(Error::NoDeclaredKey("struct")),
-            (true, Some(_)) => match self.directives(live, patch)? {
-                (replaced, None) => return self.check_keys(replaced),
-                (live, Some(patch)) => (live, patch),
-            },
-            (false, _) => (live, patch),
-        };
-        let (live_keys, patch_keys) = (self.keys(&live)?, self.keys(&patch)?);
-        let merged = self.merge_elements(live, &live_keys, patch, &patch_keys)?;
-        self.arrange(merged, &patch_keys, &live_keys)
+        self.merge_in_order(live, patch, None)
     }
 
-    /// Carries out `$patch` in elements. Gives the object's list and what is left of the patch; no patch if the
-    /// list is replaced.
-    fn directives(
+    /// Merges a patch's list into the object's; the patch may say in which order the elements are to stand.
+    pub(super) fn merge_in_order(
         &self,
-        mut live: Vec<Value>,
+        live: Vec<Value>,
         patch: Vec<Value>,
-    ) -> Result<(Vec<Value>, Option<Vec<Value>>), Error> {
+        order: Option<&[Value]>,
+    ) -> Result<Vec<Value>, Error> {
+        let maps = check_elements(&live, &patch)?;
+        let count = live.len();
+        let (live, patch) = match (maps, self.merge_key) {
+            (true, None) => return Err(Error::NoDeclaredKey("struct")),
+            (true, Some(_)) => self.directives(live, patch)?,
+            (false, _) => (live, patch),
+        };
+        let deleted = count.saturating_sub(live.len());
+        let (mut live_keys, patch_keys) = (self.keys(&live)?, self.keys(&patch)?);
+        let merged = self.merge_elements(live, &live_keys, patch, &patch_keys)?;
+        let Some(order) = order else { return self.arrange(merged, &patch_keys, &live_keys) };
+
+        // As upstream has it, new elements take the places that deleted ones have left at the end of the list.
+        let known: HashSet<&str> = live_keys.iter().map(String::as_str).collect();
+        let mut seen = HashSet::new();
+        let new = patch_keys.iter().filter(|key| !known.contains(key.as_str()) && seen.insert(key.as_str()));
+        let new: Vec<Key> = new.take(deleted).cloned().collect();
+        live_keys.extend(new);
+        self.arrange(merged, &self.keys(order)?, &live_keys)
+    }
+
+    /// Carries out `$patch` in elements. Gives the object's list and what is left of the patch.
+    fn directives(&self, mut live: Vec<Value>, patch: Vec<Value>) -> Result<(Vec<Value>, Vec<Value>), Error> {
         let mut replace = false;
         let mut deleted: HashSet<Key> = HashSet::new();
         let mut plain = Vec::with_capacity(patch.len());
@@ -102,18 +114,13 @@ impl<'a> ListPatch<'a> {
             }
         }
         if replace {
-            return Ok((plain, None));
+            return Ok((plain, Vec::new()));
         }
         if !deleted.is_empty() {
             // An element of the object without the merge key is not the one to delete.
             live.retain(|element| self.key(element).map_or(true, |key| !deleted.contains(&key)));
         }
-        Ok((live, Some(plain)))
-    }
-
-    fn check_keys(&self, list: Vec<Value>) -> Result<Vec<Value>, Error> {
-        self.keys(&list)?;
-        Ok(list)
+        Ok((live, plain))
     }
 
     /// The elements of both lists, each once: merged where both have them.
