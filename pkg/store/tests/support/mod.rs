@@ -159,7 +159,10 @@ pub async fn changes_until(feed: &mut dyn Feed, revision: Revision) -> Vec<Chang
     while all.last().is_none_or(|last| last.revision < revision) {
         if let News::Changes(some) = next(feed).await.unwrap() {
             let before = all.last().map_or(0, |last| last.revision);
-            assert!(some.first().is_none_or(|first| first.revision > before), "a commit is split or repeated");
+            assert!(
+                some.first().is_none_or(|first| first.revision > before),
+                "a commit is split or repeated"
+            );
             all.extend(some);
             assert!(all.is_sorted_by_key(|change| change.revision), "out of order");
         }
