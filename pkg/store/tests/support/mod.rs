@@ -64,7 +64,7 @@ fn launch(dir: &Path, client_url: &str, peer_url: &str) -> Child {
         .args(["--listen-client-urls", client_url, "--advertise-client-urls", client_url])
         .args(["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url])
         .args(["--initial-cluster", &format!("test={peer_url}")])
-        .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+        .args(["--heartbeat-interval", "20", "--election-timeout", "100"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
