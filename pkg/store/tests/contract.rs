@@ -1,5 +1,7 @@
 //! What every engine promises, tried on each of them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use futures::future::join_all;

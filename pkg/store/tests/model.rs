@@ -1,5 +1,7 @@
 //! The embedded engine against a map: whatever is done to it, in whatever order, it answers the same.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use proptest::prelude::*;
