@@ -1,5 +1,7 @@
 //! What every engine promises, tried on each of them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use futures::future::join_all;
@@ -135,7 +137,9 @@ async fn bad_commits_are_refused(engine: Engine) {
     let many = (0..=MAX_WRITES).map(|i| put(&format!("{POD}{i}"), Expect::Any, "")).collect();
     for (writes, complaint) in [(twice, "twice"), (outside, "outside"), (many, "at most 128")] {
         match store.commit(writes).await {
-            Err(Error::Unavailable { source, .. }) => assert!(source.to_string().contains(complaint), "{source}"),
+            Err(Error::Unavailable { source, .. }) => {
+                assert!(source.to_string().contains(complaint), "{source}")
+            }
             other => panic!("{complaint}: {other:?}"),
         }
     }
@@ -265,7 +269,8 @@ async fn prefixes_are_exact(engine: Engine) {
     let all = list(&*store, "", None).await;
     assert_eq!((all.len(), all[0].as_str()), (6, "/minik8s/x="));
     assert!(list(&*store, "/nothing/", None).await.is_empty());
-    let outside = Range { prefix: "/registry/pods/".into(), after: Some("/registry/z".into()), ..Range::default() };
+    let outside =
+        Range { prefix: "/registry/pods/".into(), after: Some("/registry/z".into()), ..Range::default() };
     assert_eq!(texts(&store.range(outside).await.unwrap()), [""; 0]);
 
     let mut feed = store.changes("/registry/pods/", last - 5).await.unwrap();
@@ -468,7 +473,8 @@ async fn the_present_survives_compaction(engine: Engine) {
         let last = store.commit(vec![delete("/registry/present/3", Expect::Any)]).await.unwrap();
         store.compact(last).await.unwrap();
     }
-    let expect = [("0", 45), ("1", 46), ("2", 47), ("4", 49)].map(|(k, v)| format!("/registry/present/{k}={v}"));
+    let expect =
+        [("0", 45), ("1", 46), ("2", 47), ("4", 49)].map(|(k, v)| format!("/registry/present/{k}={v}"));
     assert_eq!(list(&*store, "/registry/present/", None).await, expect);
     let present = store.revision().await.unwrap();
     let mut feed = store.changes("/registry/", present).await.unwrap();

@@ -1,5 +1,6 @@
 //! What the tests of the store share: both engines, ready to use, and ways to look at them.
 #![allow(dead_code, reason = "each test program uses its part of it")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -25,8 +26,7 @@ impl EtcdServer {
     /// Starts one; when this returns it serves.
     pub fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let client_url = free_url();
-        let peer_url = free_url();
+        let [client_url, peer_url] = free_urls();
         let process = launch(dir.path(), &client_url, &peer_url);
         Self { dir, client_url, peer_url, process }
     }
@@ -40,6 +40,13 @@ impl EtcdServer {
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+
+    /// Stops it where it stands, connections and all, or lets it go on.
+    pub fn freeze(&self, frozen: bool) {
+        let signal = if frozen { "-STOP" } else { "-CONT" };
+        let status = Command::new("kill").args([signal, &self.process.id().to_string()]).status();
+        assert!(status.unwrap().success());
     }
 
     /// Starts it again on the same data.
@@ -64,7 +71,7 @@ fn launch(dir: &Path, client_url: &str, peer_url: &str) -> Child {
         .args(["--listen-client-urls", client_url, "--advertise-client-urls", client_url])
         .args(["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url])
         .args(["--initial-cluster", &format!("test={peer_url}")])
-        .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+        .args(["--heartbeat-interval", "20", "--election-timeout", "100"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -84,9 +91,10 @@ fn launch(dir: &Path, client_url: &str, peer_url: &str) -> Child {
     process
 }
 
-fn free_url() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+/// Two different ones: both ports are taken before either is let go.
+fn free_urls() -> [String; 2] {
+    let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    ports.map(|port| format!("http://{}", port.local_addr().unwrap()))
 }
 
 /// Something that a store can be opened on, again and again.
@@ -159,7 +167,10 @@ pub async fn changes_until(feed: &mut dyn Feed, revision: Revision) -> Vec<Chang
     while all.last().is_none_or(|last| last.revision < revision) {
         if let News::Changes(some) = next(feed).await.unwrap() {
             let before = all.last().map_or(0, |last| last.revision);
-            assert!(some.first().is_none_or(|first| first.revision > before), "a commit is split or repeated");
+            assert!(
+                some.first().is_none_or(|first| first.revision > before),
+                "a commit is split or repeated"
+            );
             all.extend(some);
             assert!(all.is_sorted_by_key(|change| change.revision), "out of order");
         }
