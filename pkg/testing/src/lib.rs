@@ -1,1 +1,1 @@
-//! Placeholder.
+//! What tests share: a real apiserver on a free port, real etcd, conditions to wait for. Dev-dependency only.
