@@ -182,7 +182,7 @@ impl Validation<'_> {
         if self.errors.len() < MOST_ERRORS {
             let path = path.text();
             let colon = if path.is_empty() { "" } else { ": " };
-            self.errors.push(format!("{path}{colon}{message}"));
+            self.errors.push(display::shortened(format!("{path}{colon}{message}")));
         }
     }
 
