@@ -156,15 +156,15 @@ pub fn definitions() -> &'static Definitions {
 
 /// The definitions as OpenAPI v3 JSON with descriptions, overlaid with our facts; made anew at each call.
 pub fn raw_definitions() -> Map<String, Value> {
-    raw_definitions_of(|generator| {
-        kinds::all().iter().filter_map(|kind| kind.definition).for_each(|define| define(generator));
-    })
+    raw_definitions_of(kinds::all().iter().filter_map(|kind| kind.definition))
 }
 
-/// The definitions of what `define` adds to the generator, and of all they refer to.
-pub fn raw_definitions_of(define: impl FnOnce(&mut SchemaGenerator)) -> Map<String, Value> {
+/// The definitions of some types only, and of all that they refer to.
+pub fn raw_definitions_of(types: impl IntoIterator<Item = fn(&mut SchemaGenerator)>) -> Map<String, Value> {
     let mut generator = schemars::generate::SchemaSettings::openapi3().into_generator();
-    define(&mut generator);
+    for define in types {
+        define(&mut generator);
+    }
     let mut raw: Map<String, Value> = generator.take_definitions(true);
     facts::overlay(&mut raw);
     raw

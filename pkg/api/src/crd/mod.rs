@@ -251,7 +251,9 @@ fn add_object_meta(schema: &mut Schema) {
     let scalar = Schema { ty: Type::String(Format::Plain), ..Schema::default() };
     properties.insert("apiVersion".into(), scalar.clone());
     properties.insert("kind".into(), scalar);
-    if let Some(meta) = definitions().get(OBJECT_META) {
+    let known =
+        properties.get("metadata").is_some_and(|metadata| metadata.property("ownerReferences").is_some());
+    if let Some(meta) = definitions().get(OBJECT_META).filter(|_| !known) {
         properties.insert("metadata".into(), meta.clone());
     }
 }

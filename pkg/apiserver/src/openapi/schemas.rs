@@ -24,25 +24,13 @@ const GVK: &str = "x-kubernetes-group-version-kind";
 
 /// The schemas of `kinds`; `all` is everything that is served.
 pub(super) fn of_version(kinds: &[&Arc<Kind>], all: &[Arc<Kind>]) -> Map<String, Value> {
-    let mut schemas = raw_definitions_of(|generator| {
-        define::<DeleteOptions>(generator);
-        define::<Patch>(generator);
-        define::<Status>(generator);
-        define::<WatchEvent<Pod>>(generator);
-        define::<APIResourceList>(generator);
-        define::<ObjectMeta>(generator);
-        define::<ListMeta>(generator);
-        for kind in kinds {
-            if let Some(define) = kind.definition {
-                define(generator);
-            }
-            for part in served(kind) {
-                if let Some((_, define, _)) = TAKEN.iter().find(|(kind, ..)| *kind == part.takes.2) {
-                    define(generator);
-                }
-            }
-        }
-    });
+    let parts = kinds.iter().flat_map(|kind| served(kind));
+    let taken = parts.filter_map(|part| TAKEN.iter().find(|(kind, ..)| *kind == part.takes.2));
+    let types = SHARED
+        .into_iter()
+        .chain(kinds.iter().filter_map(|kind| kind.definition))
+        .chain(taken.map(|(_, define, _)| *define));
+    let mut schemas = raw_definitions_of(types);
     tidy(&mut schemas);
     for kind in kinds {
         add_kind(kind, &mut schemas);
@@ -53,11 +41,8 @@ pub(super) fn of_version(kinds: &[&Arc<Kind>], all: &[Arc<Kind>]) -> Map<String,
 
 /// The schemas of `/api`, `/apis` and `/apis/{group}`.
 pub(super) fn of_discovery() -> Map<String, Value> {
-    let mut schemas = raw_definitions_of(|generator| {
-        define::<APIVersions>(generator);
-        define::<APIGroup>(generator);
-        define::<APIGroupList>(generator);
-    });
+    let types: [Define; 3] = [define::<APIVersions>, define::<APIGroup>, define::<APIGroupList>];
+    let mut schemas = raw_definitions_of(types);
     tidy(&mut schemas);
     mark_shared(&mut schemas, &[]);
     schemas
@@ -65,7 +50,7 @@ pub(super) fn of_discovery() -> Map<String, Value> {
 
 /// The schemas of `/version`.
 pub(super) fn of_server_version() -> Map<String, Value> {
-    raw_definitions_of(define::<Info>)
+    raw_definitions_of([define::<Info> as Define])
 }
 
 /// The name of the definition of what a part of a kind takes; `None` for what is not JSON.
@@ -86,6 +71,17 @@ pub(super) fn list_name(kind: &Kind) -> String {
 }
 
 type Define = fn(&mut SchemaGenerator);
+
+/// What every group version needs.
+const SHARED: [Define; 7] = [
+    define::<DeleteOptions>,
+    define::<Patch>,
+    define::<Status>,
+    define::<WatchEvent<Pod>>,
+    define::<APIResourceList>,
+    define::<ObjectMeta>,
+    define::<ListMeta>,
+];
 
 /// What parts of kinds take that is no kind of its own.
 const TAKEN: [(&str, Define, &str); 4] = [
