@@ -199,3 +199,15 @@ fn typed_objects_are_good_objects() {
     let wrong = json!({"kind": "DNS", "metadata": {}, "spec": {"startAt": "a", "nodes": {}}});
     assert!(serde_json::from_value::<Workflow>(wrong).is_err());
 }
+
+#[test]
+fn lists_merge_by_what_names_their_elements() {
+    use api::schema::ListType;
+    let dns = kind_of(&json!({"apiVersion": "minik8s.io/v1", "kind": "DNS"}));
+    let list = |part: &str, name: &str| {
+        let part = dns.schema().property(part).expect("a part").resolve();
+        part.property(name).expect("a list").list.clone()
+    };
+    assert_eq!(list("spec", "subpaths"), ListType::Map(vec!["path".into()]));
+    assert_eq!(list("status", "conditions"), ListType::Map(vec!["type".into()]));
+}

@@ -10,6 +10,7 @@ use super::horizontal_pod_autoscaler as v2;
 use crate::field::{Errors, Field};
 use crate::kind::{Kind, column};
 use crate::object::{object_mut, set_default};
+use crate::schema::definitions;
 use crate::{names, printing};
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler;
 use serde_json::{Map, Value, json};
@@ -132,49 +133,65 @@ fn from_stored(mut hpa: Value) -> Value {
     hpa
 }
 
-/// v1 to v2.
+/// v1 to v2. An annotation that does not hold what it should is dropped.
 fn to_stored(mut hpa: Value) -> Value {
-    let annotation = |hpa: &Value, key: &str| -> Option<Value> {
-        serde_json::from_str(hpa["metadata"]["annotations"][key].as_str()?).ok()
-    };
-    let list = |value: Option<Value>| match value {
-        Some(Value::Array(items)) => Some(items),
-        _ => None,
-    };
-    let others = list(annotation(&hpa, METRICS)).unwrap_or_default();
-    let current = list(annotation(&hpa, CURRENT_METRICS));
-    let (conditions, behavior) = (list(annotation(&hpa, CONDITIONS)), annotation(&hpa, BEHAVIOR));
+    let metrics = annotation(&hpa, METRICS, "MetricSpec", |metric| metric_to_v2(&metric, "target"));
+    let current =
+        annotation(&hpa, CURRENT_METRICS, "MetricStatus", |metric| metric_to_v2(&metric, "current"));
+    let conditions = annotation(&hpa, CONDITIONS, "HorizontalPodAutoscalerCondition", |condition| condition);
+    let behavior = read(&hpa, BEHAVIOR)
+        .map(|behavior| with_first_letters(&behavior, |c| c.to_ascii_lowercase()))
+        .filter(|behavior| behavior.as_object().is_some_and(|rules| !rules.is_empty()))
+        .and_then(|behavior| of_type(behavior, "HorizontalPodAutoscalerBehavior"));
     drop_round_trip_annotations(&mut hpa);
     hpa["apiVersion"] = json!("autoscaling/v2");
 
     let spec = object_mut(&mut hpa, "spec");
     let percent = spec.remove("targetCPUUtilizationPercentage").filter(|percent| !percent.is_null());
-    let mut metrics: Vec<Value> = others.iter().map(|metric| metric_to_v2(metric, "target")).collect();
+    let mut metrics = metrics.unwrap_or_default();
     metrics.extend(percent.map(|percent| {
         json!({"type": "Resource", "resource": {"name": "cpu",
             "target": {"type": "Utilization", "averageUtilization": percent}}})
     }));
     let metrics = if metrics.is_empty() { v2::default_metrics() } else { metrics.into() };
     spec.insert("metrics".into(), metrics);
-    let behavior = behavior.map(|behavior| with_first_letters(&behavior, |c| c.to_ascii_lowercase()));
-    if let Some(behavior) = behavior.filter(|behavior| behavior.as_object().is_some_and(|b| !b.is_empty())) {
+    if let Some(behavior) = behavior {
         spec.insert("behavior".into(), behavior);
     }
     let percent = part_mut(&mut hpa, "status")
         .and_then(|status| status.remove("currentCPUUtilizationPercentage"))
         .filter(|percent| !percent.is_null());
-    let current = match (current, percent) {
-        (Some(current), _) => Some(current.iter().map(|metric| metric_to_v2(metric, "current")).collect()),
-        (None, Some(percent)) => Some(json!([{"type": "Resource", "resource": {"name": "cpu",
-            "current": {"averageUtilization": percent}}}])),
-        (None, None) => None,
-    };
-    for (name, value) in [("currentMetrics", current), ("conditions", conditions.map(Value::from))] {
-        if let Some(value) = value {
-            object_mut(&mut hpa, "status").insert(name.into(), value);
+    let current = current.or_else(|| {
+        let percent = percent?;
+        let current = json!({"averageUtilization": percent});
+        Some(vec![json!({"type": "Resource", "resource": {"name": "cpu", "current": current}})])
+    });
+    for (name, items) in [("currentMetrics", current), ("conditions", conditions)] {
+        if let Some(items) = items {
+            object_mut(&mut hpa, "status").insert(name.into(), items.into());
         }
     }
     hpa
+}
+
+/// The JSON in an annotation.
+fn read(hpa: &Value, key: &str) -> Option<Value> {
+    serde_json::from_str(hpa["metadata"]["annotations"][key].as_str()?).ok()
+}
+
+/// The list in an annotation, each item converted and of the named type of v2.
+fn annotation(hpa: &Value, key: &str, ty: &str, convert: fn(Value) -> Value) -> Option<Vec<Value>> {
+    let Value::Array(items) = read(hpa, key)? else { return None };
+    let convert = |item: Value| item.is_object().then(|| convert(item));
+    items.into_iter().map(|item| of_type(convert(item)?, ty)).collect()
+}
+
+/// The value, if it is of a type of v2: what comes out of an annotation has not been checked before.
+fn of_type(mut value: Value, ty: &str) -> Option<Value> {
+    let schema = definitions().get(&format!("io.k8s.api.autoscaling.v2.{ty}"))?;
+    value.is_object().then_some(())?;
+    schema.check(&mut value).ok()?;
+    Some(value)
 }
 
 fn part_mut<'a>(hpa: &'a mut Value, part: &str) -> Option<&'a mut Map<String, Value>> {
@@ -315,6 +332,20 @@ mod tests {
         assert!(annotations[BEHAVIOR].as_str().unwrap().contains(r#""ScaleUp""#));
         assert_eq!(v1["spec"].get("metrics"), None);
         assert_eq!(to_stored(v1), full());
+    }
+
+    #[test]
+    fn annotations_that_make_no_sense_are_dropped() {
+        for text in ["", "5", "[5]", "{}", r#"[{"type": 5}]"#, r#"{"ScaleUp": 5}"#] {
+            let annotations: Map<_, _> =
+                ROUND_TRIP.iter().map(|&key| (key.to_owned(), text.into())).collect();
+            let v1 =
+                json!({"metadata": {"name": "web", "annotations": annotations}, "spec": {"maxReplicas": 3}});
+            let stored = to_stored(v1);
+            assert_eq!(stored["spec"]["metrics"], v2::default_metrics(), "{text}");
+            assert_eq!(stored["spec"].get("behavior"), None, "{text}");
+            assert_eq!(stored.get("status"), None, "{text}");
+        }
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub struct DNSSpec {
     /// The host name, such as `shop.example.com`. It resolves to the node itself, on every node and in every container.
     pub host: String,
     /// The paths under the host name. The longest that fits a request is taken.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["path"]))]
     pub subpaths: Vec<DNSSubpath>,
 }
 
@@ -66,9 +67,12 @@ pub struct DNSStatus {
     pub observed_generation: i64,
     /// `Ready` is True when every path leads to a service that exists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"],
+        "x-kubernetes-patch-merge-key" = "type", "x-kubernetes-patch-strategy" = "merge"))]
     pub conditions: Vec<Condition>,
     /// How each path stands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["path"]))]
     pub subpaths: Vec<DNSSubpathStatus>,
 }
 

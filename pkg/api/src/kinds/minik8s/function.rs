@@ -49,6 +49,8 @@ pub struct FunctionSpec {
     pub image: String,
     /// Environment variables of the code.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"],
+        "x-kubernetes-patch-merge-key" = "name", "x-kubernetes-patch-strategy" = "merge"))]
     pub env: Vec<EnvVar>,
     /// What one replica may use.
     #[serde(default)]
@@ -134,6 +136,8 @@ pub struct FunctionStatus {
     pub url: String,
     /// What else there is to say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"],
+        "x-kubernetes-patch-merge-key" = "type", "x-kubernetes-patch-strategy" = "merge"))]
     pub conditions: Vec<Condition>,
 }
 
