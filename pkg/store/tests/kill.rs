@@ -174,7 +174,7 @@ fn etcd_keeps_what_it_acknowledged() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut witness = Witness::default();
     let begin = runtime.block_on(async {
-        let store = Etcd::connect(&[url.clone()], None).await.unwrap();
+        let store = Etcd::connect(std::slice::from_ref(&url), None).await.unwrap();
         store.revision().await.unwrap()
     });
     witness.verified = begin;
@@ -191,7 +191,7 @@ fn etcd_keeps_what_it_acknowledged() {
         writer.listen(random(1, 100));
         let acks = writer.kill();
         runtime.block_on(async {
-            let store = Etcd::connect(&[url.clone()], None).await.unwrap();
+            let store = Etcd::connect(std::slice::from_ref(&url), None).await.unwrap();
             witness.verify(&store, acks).await;
         });
     }

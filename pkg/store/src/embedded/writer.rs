@@ -11,12 +11,17 @@ use crate::record::{COMPACT, DELETE, END, Record};
 use crate::{Change, Entry, Error, Expect, Revision, Write, unavailable};
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 /// A batch that has grown to this is written; one more commit may still fit above it.
 const BATCH_BYTES: usize = 4 << 20;
 /// A buffer that was once needed for a big batch is not kept.
 const BUFFER_KEPT: usize = 1 << 20;
+/// The part of the disk's time that the writer may wait for more to write.
+const GATHER_SHARE: u32 = 4;
+const GATHER_MAX: Duration = Duration::from_millis(1);
+const GATHER_POLL: Duration = Duration::from_micros(20);
 
 /// What the writer is asked.
 pub enum Request {
@@ -69,15 +74,17 @@ impl Standing {
 
 /// Serves until all senders of requests are gone.
 pub fn run(shared: &Shared, mut queue: mpsc::Receiver<Request>) {
-    let mut writer = Writer { shared, buffer: Vec::new(), poison: None };
+    let mut writer = Writer { shared, buffer: Vec::new(), poison: None, sync_time: Duration::ZERO };
+    let mut expected = 1;
     while let Some(first) = queue.blocking_recv() {
+        writer.gather(&queue, expected);
         let mut batch = Batch::begin(shared);
         batch.add(shared, &mut writer.buffer, first);
         while writer.buffer.len() < BATCH_BYTES {
             let Ok(next) = queue.try_recv() else { break };
             batch.add(shared, &mut writer.buffer, next);
         }
-        writer.finish(batch);
+        expected = writer.finish(batch, &queue);
     }
 }
 
@@ -86,6 +93,8 @@ struct Writer<'a> {
     buffer: Vec<u8>,
     /// Why nothing can be written any more.
     poison: Option<String>,
+    /// How long the disk took the last time.
+    sync_time: Duration,
 }
 
 /// Requests that are decided but not yet written.
@@ -110,16 +119,27 @@ enum Answer {
 }
 
 impl Writer<'_> {
-    /// Writes, publishes and answers.
-    fn finish(&mut self, batch: Batch) {
+    /// Waits a moment for those who were answered last and are likely to come back. Without it, writers fall
+    /// into two groups of which one always waits for the disk of the other: twice the work for it.
+    fn gather(&self, queue: &mpsc::Receiver<Request>, expected: usize) {
+        let deadline = Instant::now() + (self.sync_time / GATHER_SHARE).min(GATHER_MAX);
+        while queue.len() + 1 < expected && Instant::now() < deadline {
+            std::thread::sleep(GATHER_POLL);
+        }
+    }
+
+    /// Writes, publishes and answers; says how many requests are likely to be there next time.
+    fn finish(&mut self, batch: Batch, queue: &mpsc::Receiver<Request>) -> usize {
         let len = self.buffer.len() as u64;
         let written = if len == 0 { Ok(()) } else { self.write(batch.start) };
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER_KEPT);
+        let expected = batch.answers.len() + queue.len();
         match written {
             Ok(()) => batch.publish(self.shared, len),
             Err(reason) => batch.fail(self.shared, &reason),
         }
+        expected
     }
 
     /// Makes the buffer durable at the end of the log, or leaves the log as it was.
@@ -141,9 +161,11 @@ impl Writer<'_> {
             tracing::warn!(error = why, "store cannot write; will try again with the next write");
             return Err(why);
         }
+        let begin = Instant::now();
         if let Err(error) = active.file.sync_data() {
             return Err(self.poison(format!("sync {name}: {error}")));
         }
+        self.sync_time = begin.elapsed();
         Ok(())
     }
 
