@@ -152,6 +152,8 @@ pub struct Kind {
     pub validate: Validate,
     /// Rules for objects that hold only when they are created.
     pub validate_create: Validate,
+    /// What a writer should know of an object that is accepted.
+    pub warnings: fn(&Value) -> Vec<String>,
     /// Rules for changes.
     pub validate_update: ValidateUpdate,
     /// Rules for changes of status.
@@ -212,6 +214,7 @@ impl Kind {
             prepare_status: |_, _| (),
             validate: |_, _| (),
             validate_create: |_, _| (),
+            warnings: |_| Vec::new(),
             validate_update: |_, _, _| (),
             validate_status: |_, _, _| (),
             convert: None,

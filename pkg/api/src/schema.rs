@@ -21,7 +21,7 @@ static OBJECT_META: LazyLock<Schema> = LazyLock::new(|| {
     let define: fn(&mut SchemaGenerator) = |generator| {
         generator.subschema_for::<ObjectMeta>();
     };
-    let definitions = raw_definitions_of(define);
+    let definitions = raw_definitions_of([define]);
     let schema = compile(&self_contained(&ObjectMeta::schema_name(), &definitions), &HashMap::new());
     Schema { embedded: true, ..schema }
 });

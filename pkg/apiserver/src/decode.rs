@@ -57,12 +57,7 @@ pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Resu
     identify(kind, &mut value)?;
     let wrong_type = |error: TypeError| cannot_be_handled(kind, &error.to_string());
     let unknown = match &kind.custom {
-        Some(custom) => {
-            if let (Some(schema), Some(metadata)) = (kind.schema().property("metadata"), value.get_mut("metadata")) {
-                schema.check(metadata).map_err(wrong_type)?;
-            }
-            custom.prune(&mut value)
-        }
+        Some(custom) => custom.check(&mut value).map_err(wrong_type)?,
         None => kind.schema().check(&mut value).map_err(wrong_type)?,
     };
     let complaints: Vec<String> = unknown

@@ -61,6 +61,7 @@ pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context
         custom.validate(new, None, &mut errors);
     }
     invalid_if_any(kind, new, errors)?;
+    (kind.warnings)(new).into_iter().for_each(|warning| context.warn(warning));
     crate::services::allocate(server, kind, new, None)
 }
 
@@ -95,6 +96,7 @@ pub fn changed_object(
         patch::track_update(kind.schema(), Some(old), &mut new, &write_context(kind, &api_version, context, part));
     }
     validate_change(kind, &new, old, part)?;
+    (kind.warnings)(&new).into_iter().for_each(|warning| context.warn(warning));
     let mut writes = crate::services::allocate(server, kind, &mut new, Some(old))?;
     if deletion::finished(kind, &new) {
         writes.extend(crate::services::release(kind, &new));

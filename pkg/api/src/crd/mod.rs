@@ -157,6 +157,7 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         prepare_status: |_, _| (),
         validate: |_, _| (),
         validate_create: |_, _| (),
+        warnings: |_| Vec::new(),
         validate_update: |_, _, _| (),
         validate_status: |_, _, _| (),
         convert: None,

@@ -415,7 +415,7 @@ mod tests {
             storage::CSIDriver, storage::CSINode, storage::StorageClass,
             storage::VolumeAttachment,
         ];
-        raw_definitions_of(|generator| types.into_iter().for_each(|define| define(generator)))
+        raw_definitions_of(types)
     }
 
     #[test]

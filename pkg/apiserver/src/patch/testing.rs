@@ -3,14 +3,15 @@
 use api::Schema;
 use api::schema::{raw_definitions_of, self_contained};
 use proptest::prelude::*;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
 /// The schema of a type with our facts, self-contained: it does not depend on which kinds are served.
 pub(super) fn schema_of<T: JsonSchema>() -> Schema {
-    let definitions = raw_definitions_of(|generator| {
+    let define: fn(&mut SchemaGenerator) = |generator| {
         generator.subschema_for::<T>();
-    });
+    };
+    let definitions = raw_definitions_of([define]);
     Schema::from_json(&self_contained(&T::schema_name(), &definitions))
 }
 

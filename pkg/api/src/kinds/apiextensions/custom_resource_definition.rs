@@ -3,6 +3,7 @@
 //! What is checked here is the definition around the schemas; the schemas themselves are another module's.
 
 use crate::equality;
+use crate::crd;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::Kind;
 use crate::kinds::pod_spec::fill;
@@ -30,6 +31,7 @@ pub fn kind() -> Kind {
         default,
         prepare,
         validate,
+        warnings: crd::warnings,
         validate_update,
         validate_status: |new, _, errors| {
             validate_names(&new.get("status").get("acceptedNames"), errors);
@@ -103,6 +105,7 @@ fn validate(definition: &Field<'_>, errors: &mut Errors) {
         scope.one_of(&["Cluster", "Namespaced"], errors);
     }
     validate_versions(&spec, errors);
+    crd::validate_schemas(&spec, errors);
     for name in ["plural", "singular", "kind", "listKind"] {
         given.get(name).required(errors);
     }
