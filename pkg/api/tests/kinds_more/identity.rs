@@ -1,7 +1,8 @@
 //! What discovery and the server derive from kinds.
 
-use api::kind::{Scope, Subresource, Verbs};
-use api::kinds;
+use api::kind::{Cell, Scope, Subresource, Verbs};
+use api::{Errors, Field, kinds};
+use serde_json::json;
 use std::collections::HashSet;
 
 /// Short names, scope and subresources as `kubectl api-resources` shows them.
@@ -88,4 +89,44 @@ fn every_kind_has_a_definition_and_a_place_of_its_own() {
 fn events_are_stored_under_core() {
     let event = kinds::all().iter().find(|kind| kind.group == "events.k8s.io").expect("events");
     assert_eq!(event.key("default", "e"), "/registry/core/events/default/e");
+}
+
+/// Whatever is missing, a kind says so and goes on.
+#[test]
+fn no_kind_stumbles_over_an_object_with_nothing_in_it() {
+    let now = "2026-01-01T00:00:00Z".parse().expect("a time");
+    for kind in kinds::all() {
+        let bare = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {}});
+        let parts = json!({"spec": {}, "status": {}});
+        let mut with_parts = bare.clone();
+        for (name, part) in parts.as_object().expect("parts") {
+            if kind.schema().property(name).is_some() {
+                with_parts[name] = part.clone();
+            }
+        }
+        for mut object in [bare, with_parts] {
+            let old = object.clone();
+            (kind.default)(&mut object);
+            (kind.prepare)(&mut object, None);
+            (kind.prepare)(&mut object, Some(&old));
+            (kind.prepare_status)(&mut object, Some(&old));
+            let mut errors = Errors::new();
+            let (new, old) = (Field::root(&object), Field::root(&old));
+            (kind.validate)(&new, &mut errors);
+            (kind.validate_create)(&new, &mut errors);
+            (kind.validate_update)(&new, &old, &mut errors);
+            (kind.validate_status)(&new, &old, &mut errors);
+            for column in &kind.columns {
+                if let Cell::Fn(cell) = column.cell {
+                    cell(&object, now);
+                }
+            }
+            if let Some((from_stored, to_stored)) = kind.convert {
+                to_stored(from_stored(object.clone()));
+            }
+            let mut again = object.clone();
+            (kind.default)(&mut again);
+            assert_eq!(again, object, "defaults of {} are filled in once", kind.kind);
+        }
+    }
 }

@@ -1,13 +1,15 @@
 //! The kinds outside core, each through the same questions: is a good object good, what does a bad one say, what may
 //! change, what is filled in, and what does `kubectl get` show.
 
+mod access;
+mod apps;
 mod autoscaling;
+mod batch;
 mod cluster;
 mod identity;
 mod minik8s;
 mod networking;
 mod service;
-mod workloads;
 
 use api::kind::Cell;
 use api::{Errors, Field, Kind, kinds};
@@ -151,4 +153,13 @@ fn template() -> Value {
 /// Metadata of an object made when 2026 began.
 fn metadata(name: &str) -> Value {
     json!({"name": name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"})
+}
+
+/// An object `x` with these members, created.
+fn object(version: &str, kind: &str, rest: Value) -> Value {
+    let mut object = json!({"apiVersion": version, "kind": kind, "metadata": metadata("x")});
+    for (name, value) in rest.as_object().expect("members") {
+        object[name] = value.clone();
+    }
+    created(object)
 }

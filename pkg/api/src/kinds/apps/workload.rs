@@ -11,9 +11,8 @@ use serde_json::Value;
 /// Defaults for `spec.template`.
 pub(crate) fn default_template(object: &mut Value) {
     object_mut(object, "spec");
-    if let Some(template) = object["spec"].get_mut("template") {
-        pod_spec::default_template(template);
-    }
+    object_mut(&mut object["spec"], "template");
+    pod_spec::default_template(&mut object["spec"]["template"]);
 }
 
 /// The selector must be there, be well formed and select something.

@@ -58,9 +58,9 @@ fn default(cron: &mut Value) {
     set_default(spec, "suspend", false);
     set_default(spec, "successfulJobsHistoryLimit", 3);
     set_default(spec, "failedJobsHistoryLimit", 1);
-    if let Some(job) = spec.get_mut("jobTemplate").and_then(|template| template.get_mut("spec")) {
-        job_spec::default(job);
-    }
+    object_mut(spec, "jobTemplate");
+    object_mut(&mut spec["jobTemplate"], "spec");
+    job_spec::default(&mut spec["jobTemplate"]["spec"]);
 }
 
 fn validate(cron: &Field<'_>, errors: &mut Errors) {

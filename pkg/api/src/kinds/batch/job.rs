@@ -4,7 +4,7 @@ use super::{job_spec, job_status};
 use crate::field::{Errors, Field};
 use crate::kind::{Kind, column};
 use crate::kinds::apps::workload;
-use crate::object::{object_mut, set_default};
+use crate::object::{self, object_mut, set_default};
 use crate::{meta, names, printing};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -55,6 +55,11 @@ fn default(job: &mut Value) {
     let replace = if given(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     set_default(spec, "podReplacementPolicy", replace);
     set_default(spec, "manualSelector", false);
+    take_labels_of_template(job);
+}
+
+/// A job without labels has those of its pods.
+fn take_labels_of_template(job: &mut Value) {
     let labels = printing::at(job, "spec.template.metadata.labels").cloned();
     let own = printing::at(job, "metadata.labels").and_then(Value::as_object);
     if let Some(labels) = labels.filter(|_| own.is_none_or(serde_json::Map::is_empty)) {
@@ -67,7 +72,8 @@ fn prepare(job: &mut Value, old: Option<&Value>) {
     if old.is_some() || job["spec"]["manualSelector"] == true {
         return;
     }
-    let (name, uid) = (job["metadata"]["name"].clone(), job["metadata"]["uid"].clone());
+    let text = |name: &str| Value::from(object::meta(job, name).unwrap_or_default());
+    let (name, uid) = (text("name"), text("uid"));
     let spec = &mut job["spec"];
     object_mut(spec, "template");
     object_mut(&mut spec["template"], "metadata");
@@ -80,6 +86,7 @@ fn prepare(job: &mut Value, old: Option<&Value>) {
     }
     object_mut(spec, "selector");
     object_mut(&mut spec["selector"], "matchLabels").entry(CONTROLLER_UID).or_insert(uid);
+    take_labels_of_template(job);
 }
 
 fn validate(job: &Field<'_>, errors: &mut Errors) {

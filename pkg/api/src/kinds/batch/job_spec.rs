@@ -4,6 +4,7 @@ use crate::field::{Errors, Field, Reason};
 use crate::kinds::pod_spec::{fill, list_mut};
 use crate::kinds::{pod_spec, rules};
 use crate::names;
+use crate::object::object_mut;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -29,9 +30,8 @@ pub(super) fn default(spec: &mut Value) {
             fill(pattern, "status", "True");
         }
     }
-    if let Some(template) = spec.get_mut("template") {
-        pod_spec::default_template(template);
-    }
+    object_mut(spec, "template");
+    pod_spec::default_template(&mut spec["template"]);
 }
 
 /// Rules for everything but the selector, which templates of jobs do not have.

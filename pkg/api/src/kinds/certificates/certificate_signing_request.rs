@@ -85,8 +85,8 @@ pub fn kind() -> Kind {
 /// Adjusts an update of `approval`, which changes conditions and nothing else.
 pub fn prepare_approval(csr: &mut Value, old: &Value) {
     let conditions = printing::at(csr, "status.conditions").cloned();
-    csr["spec"] = old["spec"].clone();
-    csr["status"] = printing::at(old, "status").cloned().unwrap_or_else(|| json!({}));
+    keep(csr, old, "spec");
+    keep(csr, old, "status");
     let status = object_mut(csr, "status");
     match conditions {
         Some(conditions) => status.insert("conditions".into(), conditions),
@@ -100,10 +100,14 @@ pub fn validate_approval(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) 
     validate_change(new, old, Change::Approval, errors);
 }
 
+fn keep(csr: &mut Value, old: &Value, part: &str) {
+    csr[part] = printing::at(old, part).cloned().unwrap_or_else(|| json!({}));
+}
+
 /// Nobody says who they are in the object, and nothing of a request changes once it is made.
 fn prepare(csr: &mut Value, old: Option<&Value>) {
     match old {
-        Some(old) => csr["spec"] = old["spec"].clone(),
+        Some(old) => keep(csr, old, "spec"),
         None => {
             let spec = object_mut(csr, "spec");
             for name in ["username", "uid", "groups", "extra"] {
