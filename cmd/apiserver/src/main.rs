@@ -15,7 +15,11 @@ use tokio_util::sync::CancellationToken;
 ///
 /// With nothing but a data directory it makes its own CA, keys and store, and leaves an admin.kubeconfig there.
 #[derive(Parser)]
-#[command(name = "apiserver", version, after_help = "Example:\n  apiserver --data-dir /var/lib/minik8s &\n  kubectl --kubeconfig /var/lib/minik8s/admin.kubeconfig get namespaces")]
+#[command(
+    name = "apiserver",
+    version,
+    after_help = "Example:\n  apiserver --data-dir /var/lib/minik8s &\n  kubectl --kubeconfig /var/lib/minik8s/admin.kubeconfig get namespaces"
+)]
 struct Flags {
     /// Where keys, certificates and the embedded store are kept.
     #[arg(long, default_value = "/var/lib/minik8s")]
@@ -81,12 +85,16 @@ struct Flags {
 
 fn main() -> Result<()> {
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("LOG").unwrap_or_else(|_| "warn,apiserver=info".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("LOG")
+                .unwrap_or_else(|_| "warn,apiserver=info".into()),
+        )
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
     let flags = Flags::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(serve(flags))
 }
 
@@ -105,7 +113,9 @@ async fn serve(flags: Flags) -> Result<()> {
 }
 
 async fn stop_on_signal(shutdown: CancellationToken) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         return;
     };
     tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }

@@ -97,7 +97,13 @@ pub fn error(error: &ApiError) -> Answer {
 }
 
 /// One object in the shape and format the client wants.
-pub fn object(resource: &Resource, call: &Call<'_>, code: StatusCode, object: Value, context: &Context) -> Result<Answer> {
+pub fn object(
+    resource: &Resource,
+    call: &Call<'_>,
+    code: StatusCode,
+    object: Value,
+    context: &Context,
+) -> Result<Answer> {
     shaped(resource, call, code, object).map(|answer| answer.with_warnings(context))
 }
 
@@ -107,8 +113,15 @@ pub fn shaped(resource: &Resource, call: &Call<'_>, code: StatusCode, object: Va
         Shape::Object => object,
         Shape::Metadata => table::partial_object(&object),
         Shape::Table => {
-            let metadata = serde_json::json!({ "resourceVersion": api::object::meta(&object, "resourceVersion") });
-            table::table(&resource.kind, [&object].into_iter(), metadata, include_object(call)?, jiff::Timestamp::now())
+            let metadata =
+                serde_json::json!({ "resourceVersion": api::object::meta(&object, "resourceVersion") });
+            table::table(
+                &resource.kind,
+                [&object].into_iter(),
+                metadata,
+                include_object(call)?,
+                jiff::Timestamp::now(),
+            )
         }
     };
     formatted(call, code, &value)
@@ -119,7 +132,8 @@ pub fn formatted(call: &Call<'_>, code: StatusCode, value: &Value) -> Result<Ans
     match call.wanted.format {
         Format::Json => Ok(json(code, value)),
         Format::Yaml => {
-            let text = serde_saphyr::to_string(value).map_err(|error| ApiError::internal(error.to_string()))?;
+            let text =
+                serde_saphyr::to_string(value).map_err(|error| ApiError::internal(error.to_string()))?;
             Ok(Answer::new(code, YAML, Body::full(text)))
         }
     }

@@ -20,7 +20,9 @@ pub async fn read(body: Incoming) -> Result<Bytes> {
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             Err(ApiError::too_large(format!("Request entity too large: limit is {LARGEST_REQUEST}")))
         }
-        Err(error) => Err(ApiError::bad_request(format!("the body of the request could not be read: {error}"))),
+        Err(error) => {
+            Err(ApiError::bad_request(format!("the body of the request could not be read: {error}")))
+        }
     }
 }
 
@@ -53,10 +55,15 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Body::Chunks(chunks) => Poll::Ready(chunks.pop_front().map(|chunk| Ok(Frame::data(chunk)))),
-            Body::Stream(stream) => stream.as_mut().poll_next(cx).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk)))),
+            Body::Stream(stream) => {
+                stream.as_mut().poll_next(cx).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
+            }
         }
     }
 

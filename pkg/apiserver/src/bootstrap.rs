@@ -8,9 +8,9 @@ use crate::context::Context;
 use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::{aggregation, services};
 use crate::storage::Change;
 use crate::verbs::create;
+use crate::{aggregation, services};
 use api::{Value, object};
 use http::StatusCode;
 use listwatch::{Batch, EventType, Scope, Since};
@@ -32,7 +32,8 @@ pub async fn run(server: &Arc<Server>) -> Result<()> {
     for wanted in roles::policy() {
         ensure_role(server, wanted, &context).await?;
     }
-    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]
+    {
         let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
             "description": "Used for system critical pods that must not be moved from their current node.",
@@ -61,7 +62,11 @@ pub async fn keep_default_accounts(server: Arc<Server>, shutdown: CancellationTo
                 let name = event.object.name();
                 let context = Context::internal(jiff::Timestamp::now());
                 if let Err(error) = default_account(&server, name, &context).await {
-                    tracing::warn!(namespace = name, error = error.message, "cannot make the default service account");
+                    tracing::warn!(
+                        namespace = name,
+                        error = error.message,
+                        "cannot make the default service account"
+                    );
                 }
             }
         }
@@ -74,7 +79,14 @@ async fn default_account(server: &Server, namespace: &str, context: &Context) ->
 }
 
 /// Creates an object unless there is one of its name.
-async fn ensure(server: &Server, group: &str, plural: &str, namespace: &str, wanted: Value, context: &Context) -> Result<()> {
+async fn ensure(
+    server: &Server,
+    group: &str,
+    plural: &str,
+    namespace: &str,
+    wanted: Value,
+    context: &Context,
+) -> Result<()> {
     let resource = server.registry.built_in(group, plural);
     if resource.cache.get(namespace, object::name(&wanted)).is_some() {
         return Ok(());
@@ -142,11 +154,24 @@ async fn own_service(server: &Server, context: &Context) -> Result<()> {
         "ports": [port],
     });
     replace(server, &server.registry.built_in("", "endpoints"), endpoints, "subsets", context).await?;
-    replace(server, &server.registry.built_in("discovery.k8s.io", "endpointslices"), slice, "endpoints", context).await
+    replace(
+        server,
+        &server.registry.built_in("discovery.k8s.io", "endpointslices"),
+        slice,
+        "endpoints",
+        context,
+    )
+    .await
 }
 
 /// Creates the object in `default`, or sets the one member that says where this server is now.
-async fn replace(server: &Server, resource: &Resource, wanted: Value, member: &str, context: &Context) -> Result<()> {
+async fn replace(
+    server: &Server,
+    resource: &Resource,
+    wanted: Value,
+    member: &str,
+    context: &Context,
+) -> Result<()> {
     let updated = server
         .modify(resource, "default", object::name(&wanted), false, |current| {
             let mut next = current.clone();

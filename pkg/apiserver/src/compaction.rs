@@ -21,7 +21,11 @@ pub async fn keep(server: Arc<Server>, shutdown: CancellationToken) {
         if let Some(revision) = before
             && let Err(error) = server.store.compact(revision).await
         {
-            tracing::warn!(error = &error as &dyn std::error::Error, revision, "cannot compact the store; trying again later");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                revision,
+                "cannot compact the store; trying again later"
+            );
         }
         before = server.store.revision().await.ok().or(before);
         drop_old_events(&server).await;
@@ -39,13 +43,26 @@ async fn drop_old_events(server: &Server) {
             .is_some_and(|at| now.duration_since(at).unsigned_abs() > server.config.event_ttl && at < now);
         if is_old {
             // Gone already, or changed just now: either way nothing to do.
-            let _ = delete::delete(server, &events, event.namespace(), event.name(), &DeleteOptions::default(), &context).await;
+            let _ = delete::delete(
+                server,
+                &events,
+                event.namespace(),
+                event.name(),
+                &DeleteOptions::default(),
+                &context,
+            )
+            .await;
         }
     }
 }
 
 fn last_seen(event: &Value) -> Option<Timestamp> {
     let series = event["series"].get("lastObservedTime");
-    let times = [series, event.get("lastTimestamp"), event.get("eventTime"), event["metadata"].get("creationTimestamp")];
+    let times = [
+        series,
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    ];
     times.into_iter().flatten().filter_map(|time| time.as_str()?.parse().ok()).max()
 }

@@ -87,7 +87,11 @@ impl Config {
 
     /// The audiences that tokens must be for.
     pub fn audiences(&self) -> Vec<String> {
-        if self.api_audiences.is_empty() { vec![self.service_account_issuer.clone()] } else { self.api_audiences.clone() }
+        if self.api_audiences.is_empty() {
+            vec![self.service_account_issuer.clone()]
+        } else {
+            self.api_audiences.clone()
+        }
     }
 }
 

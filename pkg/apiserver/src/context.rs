@@ -2,8 +2,8 @@
 
 use crate::auth::User;
 use crate::deletion::dry_run;
-use crate::patch;
 use crate::error::{ApiError, Result};
+use crate::patch;
 use crate::request::Query;
 use http::HeaderMap;
 use http::header::USER_AGENT;

@@ -39,7 +39,10 @@ pub async fn keep(server: Arc<Server>, shutdown: CancellationToken) {
             let is_settled = match pass(&server).await {
                 Ok(is_settled) => is_settled,
                 Err(error) => {
-                    tracing::warn!(error = error.message, "cannot bring custom resources in step with their definitions");
+                    tracing::warn!(
+                        error = error.message,
+                        "cannot bring custom resources in step with their definitions"
+                    );
                     false
                 }
             };
@@ -78,7 +81,12 @@ fn definitions(server: &Server) -> Result<Vec<Value>> {
 }
 
 /// Writes the conditions and accepted names of a definition, where they are not right yet.
-async fn settle_status(server: &Server, resource: &Resource, definition: &Value, all: &[Value]) -> Result<()> {
+async fn settle_status(
+    server: &Server,
+    resource: &Resource,
+    definition: &Value,
+    all: &[Value],
+) -> Result<()> {
     let name = object::name(definition);
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     let others = all.iter().filter(|other| object::name(other) != name);
@@ -124,7 +132,8 @@ async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> 
 
 /// Deletes the objects of a definition that is going, then lets it go. Returns whether it did.
 async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value) -> Result<bool> {
-    let holds = definition["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == CLEANUP));
+    let holds =
+        definition["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == CLEANUP));
     if !holds {
         return Ok(true);
     }
@@ -134,7 +143,15 @@ async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value)
     let served = server.registry.resources().any_version(group, plural).cloned();
     if let Some(custom) = served {
         for item in custom.objects(None) {
-            delete::delete(server, &custom, item.namespace(), item.name(), &DeleteOptions::default(), &context).await?;
+            delete::delete(
+                server,
+                &custom,
+                item.namespace(),
+                item.name(),
+                &DeleteOptions::default(),
+                &context,
+            )
+            .await?;
         }
         server.catch_up().await?;
         if !custom.cache.is_empty() {

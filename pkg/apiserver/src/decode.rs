@@ -39,7 +39,8 @@ pub fn yaml(body: &[u8]) -> Result<decode::Decoded> {
     {
         return Ok(decoded);
     }
-    let text = std::str::from_utf8(body).map_err(|_| ApiError::bad_request("error converting YAML to JSON: not UTF-8"))?;
+    let text = std::str::from_utf8(body)
+        .map_err(|_| ApiError::bad_request("error converting YAML to JSON: not UTF-8"))?;
     let value = serde_saphyr::from_str::<Value>(text)
         .map_err(|error| ApiError::bad_request(format!("error converting YAML to JSON: {error}")))?;
     Ok(decode::Decoded { value, duplicates: Vec::new() })
@@ -77,19 +78,24 @@ pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Resu
 }
 
 fn cannot_be_handled(kind: &Kind, why: &str) -> ApiError {
-    ApiError::bad_request(format!("{0} in version {1:?} cannot be handled as a {0}: {why}", kind.kind, kind.version))
+    ApiError::bad_request(format!(
+        "{0} in version {1:?} cannot be handled as a {0}: {why}",
+        kind.kind, kind.version
+    ))
 }
 
 /// Checks kind and apiVersion, and fills them in where they are left out.
 fn identify(kind: &Kind, value: &mut Value) -> Result<()> {
     let Some(members) = value.as_object_mut() else {
-        return Err(cannot_be_handled(kind, "json: cannot unmarshal into Go value: the body is not an object"));
+        return Err(cannot_be_handled(
+            kind,
+            "json: cannot unmarshal into Go value: the body is not an object",
+        ));
     };
     let api_version = kind.api_version();
-    for (name, expected, words) in [
-        ("apiVersion", api_version.as_str(), "API version"),
-        ("kind", kind.kind.as_str(), "kind"),
-    ] {
+    for (name, expected, words) in
+        [("apiVersion", api_version.as_str(), "API version"), ("kind", kind.kind.as_str(), "kind")]
+    {
         match members.get(name) {
             None | Some(Value::Null) => {}
             Some(Value::String(given)) if given == expected => continue,
@@ -99,7 +105,12 @@ fn identify(kind: &Kind, value: &mut Value) -> Result<()> {
                     "the {words} in the data ({given}) does not match the expected {words} ({expected})"
                 )));
             }
-            Some(_) => return Err(cannot_be_handled(kind, &format!("json: cannot unmarshal non-string into Go struct field .{name} of type string"))),
+            Some(_) => {
+                return Err(cannot_be_handled(
+                    kind,
+                    &format!("json: cannot unmarshal non-string into Go struct field .{name} of type string"),
+                ));
+            }
         }
         members.insert(name.to_owned(), expected.into());
     }

@@ -57,8 +57,11 @@ impl DeleteOptions {
     pub fn parse(body: Option<&Value>, query: &crate::request::Query) -> Result<DeleteOptions> {
         let empty = json!({});
         let body = body.unwrap_or(&empty);
-        let text = |name: &str| body.get(name).and_then(Value::as_str).or_else(|| query.get(name)).map(str::to_owned);
-        let orphan = body.get("orphanDependents").and_then(Value::as_bool).or(query.optional_flag("orphanDependents"));
+        let text = |name: &str| {
+            body.get(name).and_then(Value::as_str).or_else(|| query.get(name)).map(str::to_owned)
+        };
+        let orphan =
+            body.get("orphanDependents").and_then(Value::as_bool).or(query.optional_flag("orphanDependents"));
         let propagation = match (text("propagationPolicy").as_deref(), orphan) {
             (Some(_), Some(_)) => {
                 return Err(invalid_options(
@@ -73,7 +76,9 @@ impl DeleteOptions {
             (Some(other), None) => {
                 return Err(invalid_options(
                     "propagationPolicy",
-                    &format!("{other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""),
+                    &format!(
+                        "{other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+                    ),
                 ));
             }
         };
@@ -81,8 +86,9 @@ impl DeleteOptions {
             Some(values) => dry_run(values.iter().filter_map(Value::as_str))?,
             None => dry_run(query.all("dryRun"))?,
         };
-        let precondition =
-            |name: &str| body.get("preconditions").and_then(|p| p.get(name)).and_then(Value::as_str).map(str::to_owned);
+        let precondition = |name: &str| {
+            body.get("preconditions").and_then(|p| p.get(name)).and_then(Value::as_str).map(str::to_owned)
+        };
         Ok(DeleteOptions {
             grace_period_seconds: match body.get("gracePeriodSeconds").and_then(Value::as_i64) {
                 Some(seconds) => Some(seconds),
@@ -101,7 +107,10 @@ pub fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool> {
     let mut dry = false;
     for value in values.filter(|value| !value.is_empty()) {
         if value != "All" {
-            return Err(invalid_options("dryRun", &format!("Unsupported value: {value:?}: supported values: \"All\"")));
+            return Err(invalid_options(
+                "dryRun",
+                &format!("Unsupported value: {value:?}: supported values: \"All\""),
+            ));
         }
         dry = true;
     }
@@ -109,8 +118,10 @@ pub fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool> {
 }
 
 fn invalid_options(field: &str, detail: &str) -> ApiError {
-    ApiError::unprocessable(format!("DeleteOptions.meta.k8s.io \"\" is invalid: {field}: Invalid value: {detail}"))
-        .with_cause(Reason::Invalid.cause(), detail, field)
+    ApiError::unprocessable(format!(
+        "DeleteOptions.meta.k8s.io \"\" is invalid: {field}: Invalid value: {detail}"
+    ))
+    .with_cause(Reason::Invalid.cause(), detail, field)
 }
 
 /// Decides what a deletion does to an object.
@@ -175,7 +186,9 @@ fn check_preconditions(kind: &Kind, current: &Value, options: &DeleteOptions) ->
         return Err(ApiError::conflict(
             kind,
             name,
-            format!("the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"),
+            format!(
+                "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+            ),
         ));
     }
     let version = object::meta(current, "resourceVersion").unwrap_or_default();
@@ -183,7 +196,9 @@ fn check_preconditions(kind: &Kind, current: &Value, options: &DeleteOptions) ->
         return Err(ApiError::conflict(
             kind,
             name,
-            format!("the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({version}). The object might have been modified"),
+            format!(
+                "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+            ),
         ));
     }
     Ok(())
@@ -314,10 +329,20 @@ mod tests {
     fn a_pod_is_given_its_grace_period_only_where_it_runs() {
         let pod = Kind::new::<Pod>();
         let running = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}});
-        check(&pod, running.clone(), DeleteOptions::default(), "mark at=2026-01-01T00:00:30Z grace=30 finalizers=[]");
+        check(
+            &pod,
+            running.clone(),
+            DeleteOptions::default(),
+            "mark at=2026-01-01T00:00:30Z grace=30 finalizers=[]",
+        );
         let force = DeleteOptions { grace_period_seconds: Some(0), ..Default::default() };
         check(&pod, running.clone(), force, "remove");
-        check(&pod, json!({"metadata": {}, "spec": {"terminationGracePeriodSeconds": 30}}), DeleteOptions::default(), "remove");
+        check(
+            &pod,
+            json!({"metadata": {}, "spec": {"terminationGracePeriodSeconds": 30}}),
+            DeleteOptions::default(),
+            "remove",
+        );
         let mut ended = running;
         ended["status"] = json!({"phase": "Failed"});
         check(&pod, ended, DeleteOptions::default(), "remove");

@@ -29,7 +29,14 @@ pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        ApiError { code, reason, message: message.into(), details: None, retry_after_seconds: None, continue_token: None }
+        ApiError {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            retry_after_seconds: None,
+            continue_token: None,
+        }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
@@ -83,7 +90,11 @@ impl ApiError {
     /// 405.
     pub fn method_not_allowed(kind: &api::Kind, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {:?}", kind.group_resource());
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(&kind.group, &kind.plural, "")
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(
+            &kind.group,
+            &kind.plural,
+            "",
+        )
     }
 
     /// 406.
@@ -125,7 +136,9 @@ impl ApiError {
 
     /// 415.
     pub fn unsupported_media_type(accepted: &str) -> Self {
-        let message = format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        );
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
@@ -136,9 +149,14 @@ impl ApiError {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let subject = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
-        let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", format!("{subject} {name:?} is invalid: {text}"))
-            .about(&kind.group, &kind.kind, name);
+        let subject =
+            if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+        let mut error = Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Invalid",
+            format!("{subject} {name:?} is invalid: {text}"),
+        )
+        .about(&kind.group, &kind.kind, name);
         let causes: Vec<Value> = errors
             .iter()
             .map(|e| json!({"reason": e.reason.cause(), "message": e.message(), "field": e.path}))
@@ -214,9 +232,9 @@ impl ApiError {
 impl From<store::Error> for ApiError {
     fn from(error: store::Error) -> Self {
         match error {
-            store::Error::Compacted { .. } => {
-                ApiError::expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.")
-            }
+            store::Error::Compacted { .. } => ApiError::expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+            ),
             store::Error::Future { asked, current } => {
                 ApiError::timeout(format!("Too large resource version: {asked}, current: {current}"))
                     .with_cause("ResourceVersionTooLarge", "Too large resource version", "")

@@ -53,7 +53,16 @@ pub async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
-    let answer = answer(&server, &connection, &parts.method, parts.uri.path(), parts.uri.query(), &parts.headers, body).await;
+    let answer = answer(
+        &server,
+        &connection,
+        &parts.method,
+        parts.uri.path(),
+        parts.uri.query(),
+        &parts.headers,
+        body,
+    )
+    .await;
     let mut response = answer.unwrap_or_else(|error| answer::error(&error)).0;
     if parts.method == Method::HEAD {
         *response.body_mut() = Body::empty();
@@ -73,9 +82,16 @@ async fn answer(
 ) -> Result<Answer> {
     let query = Query::parse(query)?;
     let info = RequestInfo::parse(method, path, &query);
-    if !matches!(*method, Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
+    if !matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE
+    ) {
         let error = ApiError::bad_request(format!("the server does not support the method {method}"));
-        return Err(ApiError { code: http::StatusCode::METHOD_NOT_ALLOWED, reason: "MethodNotAllowed", ..error });
+        return Err(ApiError {
+            code: http::StatusCode::METHOD_NOT_ALLOWED,
+            reason: "MethodNotAllowed",
+            ..error
+        });
     }
     let user = identity::authenticate(server, connection, headers)?;
     let user = identity::impersonate(server, user, headers)?;
@@ -89,8 +105,10 @@ async fn answer(
         }
         return meta_paths::handle(server, path, headers).await.ok_or_else(ApiError::no_such_path)?;
     };
-    let resource =
-        server.registry.get(target.group, target.version, target.resource).ok_or_else(ApiError::no_such_path)?;
+    let resource = server
+        .registry
+        .get(target.group, target.version, target.resource)
+        .ok_or_else(ApiError::no_such_path)?;
     let _permit = Permit::take(server, info.verb)?;
     let started = Instant::now();
     let is_read = matches!(*method, Method::GET | Method::HEAD);
@@ -131,7 +149,9 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
             verbs::patch::handle(server, resource, call, Part::Main).await
         }
         "delete" if !needs_namespace => verbs::delete::handle(server, resource, call).await,
-        "deletecollection" if !needs_namespace => verbs::delete::handle_collection(server, resource, call).await,
+        "deletecollection" if !needs_namespace => {
+            verbs::delete::handle_collection(server, resource, call).await
+        }
         verb => Err(ApiError::method_not_allowed(kind, verb)),
     }
 }
@@ -139,7 +159,11 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
 fn authorize(server: &Server, user: &User, info: &RequestInfo<'_>) -> Result<()> {
     let attributes = attributes(user, info);
     let decision = server.auth.authorize(&attributes);
-    if decision.allowed { Ok(()) } else { Err(identity::forbidden(&attributes, &decision.reason.to_string())) }
+    if decision.allowed {
+        Ok(())
+    } else {
+        Err(identity::forbidden(&attributes, &decision.reason.to_string()))
+    }
 }
 
 /// What a request wants, as authorizers see it.

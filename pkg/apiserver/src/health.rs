@@ -98,7 +98,12 @@ fn render_metrics(server: &Server) -> Answer {
     for resource in server.registry.resources().iter() {
         let kind = &resource.kind;
         resource.metrics.render(&kind.group, &kind.version, &kind.plural, &mut counts, &mut times);
-        let _ = writeln!(objects, "apiserver_storage_objects{{resource=\"{}\"}} {}", kind.group_resource(), resource.cache.len());
+        let _ = writeln!(
+            objects,
+            "apiserver_storage_objects{{resource=\"{}\"}} {}",
+            kind.group_resource(),
+            resource.cache.len()
+        );
     }
     let mut text = String::new();
     server.metrics.render(&mut text);
@@ -106,7 +111,9 @@ fn render_metrics(server: &Server) -> Answer {
     text.push_str(&counts);
     text.push_str("# HELP apiserver_request_duration_seconds How long answers took.\n# TYPE apiserver_request_duration_seconds histogram\n");
     text.push_str(&times);
-    text.push_str("# HELP apiserver_storage_objects Objects by resource.\n# TYPE apiserver_storage_objects gauge\n");
+    text.push_str(
+        "# HELP apiserver_storage_objects Objects by resource.\n# TYPE apiserver_storage_objects gauge\n",
+    );
     text.push_str(&objects);
     metrics::render_process(&mut text);
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

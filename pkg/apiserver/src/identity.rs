@@ -105,8 +105,10 @@ pub fn credentials(config: &Config, address: SocketAddr) -> Result<Arc<Credentia
     if !address.ip().is_unspecified() {
         names.push(address.ip().to_string());
     }
-    names.extend(std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()));
-    let names = pki::Config { names, service_ip: Some(services::first_address(config.service_cluster_ip_range)) };
+    names
+        .extend(std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()));
+    let names =
+        pki::Config { names, service_ip: Some(services::first_address(config.service_cluster_ip_range)) };
     let pki = pki::ensure(&config.data_dir, &names, Timestamp::now())
         .map_err(|source| StartError::Pki { dir: config.data_dir.clone(), source })?;
     let (certificate, key) = serving_certificate(config, &pki)?;
@@ -114,7 +116,8 @@ pub fn credentials(config: &Config, address: SocketAddr) -> Result<Arc<Credentia
         Some(path) => read(path)?,
         None => pki.authority.pem().to_owned(),
     };
-    let tls = Tls::new(certificate.as_bytes(), key.as_bytes(), clients.as_bytes()).map_err(StartError::Tls)?;
+    let tls =
+        Tls::new(certificate.as_bytes(), key.as_bytes(), clients.as_bytes()).map_err(StartError::Tls)?;
     Ok(Arc::new(Credentials { tls, pki, names }))
 }
 
@@ -153,7 +156,10 @@ pub async fn renew(server: Arc<Server>, credentials: Arc<Credentials>) {
 }
 
 /// What a client's certificate says of it.
-pub fn client_certificate(credentials: &Credentials, chain: Option<&[CertificateDer<'_>]>) -> ClientCertificate {
+pub fn client_certificate(
+    credentials: &Credentials,
+    chain: Option<&[CertificateDer<'_>]>,
+) -> ClientCertificate {
     let Some(first) = chain.and_then(<[_]>::first) else { return ClientCertificate::None };
     if let Err(error) = credentials.tls.verify_client(chain.unwrap_or_default()) {
         tracing::debug!(%error, "client certificate not accepted");
@@ -187,7 +193,9 @@ pub fn impersonate(server: &Server, user: Arc<User>, headers: &HeaderMap) -> Res
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(user);
     }
-    let Some(wish) = impersonation::from_headers(headers).map_err(ApiError::bad_request)? else { return Ok(user) };
+    let Some(wish) = impersonation::from_headers(headers).map_err(ApiError::bad_request)? else {
+        return Ok(user);
+    };
     for check in &wish.checks {
         let attributes = check.attributes(&user);
         let decision = server.auth.authorize(&attributes);
@@ -285,7 +293,9 @@ impl Follower {
                 () = shutdown.cancelled() => return,
             };
             match batch {
-                Ok(Batch::Events(events)) => events.iter().for_each(|event| self.apply(event.kind, &event.object)),
+                Ok(Batch::Events(events)) => {
+                    events.iter().for_each(|event| self.apply(event.kind, &event.object))
+                }
                 Ok(Batch::InitialEventsEnd(_)) => {}
                 Err(_) => match self.load().await {
                     Some(again) => watcher = again,

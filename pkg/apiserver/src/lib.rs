@@ -38,6 +38,7 @@ pub mod openapi;
 pub mod patch;
 pub mod registry;
 pub mod request;
+mod requester;
 mod reviews;
 pub mod server;
 mod services;

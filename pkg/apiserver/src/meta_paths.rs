@@ -16,7 +16,9 @@ pub async fn handle(server: &Arc<Server>, path: &str, headers: &HeaderMap) -> Op
     let accept = text(headers, &ACCEPT);
     match path {
         "" => Some(Ok(answer::json(StatusCode::OK, &paths(server)))),
-        "/.well-known/openid-configuration" => Some(Ok(answer::json(StatusCode::OK, &server.auth.openid_configuration()))),
+        "/.well-known/openid-configuration" => {
+            Some(Ok(answer::json(StatusCode::OK, &server.auth.openid_configuration())))
+        }
         "/openid/v1/jwks" => Some(Ok(answer::json(StatusCode::OK, &server.auth.jwks()))),
         _ => match path.strip_prefix("/openapi/") {
             Some(wanted) => Some(document(server, wanted, headers).await),
@@ -32,11 +34,12 @@ fn text<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> &'a str {
 /// Everything that can be asked for without naming a resource.
 fn paths(server: &Server) -> Value {
     let resources = server.registry.resources();
-    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"]
-        .into_iter()
-        .chain(["/openid/v1/jwks", "/readyz", "/version", "/.well-known/openid-configuration"])
-        .map(str::to_owned)
-        .collect();
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"]
+            .into_iter()
+            .chain(["/openid/v1/jwks", "/readyz", "/version", "/.well-known/openid-configuration"])
+            .map(str::to_owned)
+            .collect();
     for kind in resources.kinds().iter().filter(|kind| !kind.group.is_empty()) {
         paths.push(format!("/apis/{}", kind.group));
         paths.push(format!("/apis/{}/{}", kind.group, kind.version));
@@ -84,7 +87,8 @@ async fn document(server: &Arc<Server>, wanted: &str, headers: &HeaderMap) -> Re
     let found: Option<(Arc<Document>, &'static str)> =
         made.await.map_err(|_| ApiError::internal("the OpenAPI document could not be made"))?;
     let (document, content_type) = found.ok_or_else(ApiError::no_such_path)?;
-    let etag = HeaderValue::from_str(&document.etag()).map_err(|_| ApiError::internal("an ETag of odd bytes"))?;
+    let etag =
+        HeaderValue::from_str(&document.etag()).map_err(|_| ApiError::internal("an ETag of odd bytes"))?;
     if headers.get(IF_NONE_MATCH) == Some(&etag) {
         return Ok(answer::empty(StatusCode::NOT_MODIFIED).with_header(ETAG, etag));
     }

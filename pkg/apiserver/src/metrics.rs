@@ -9,7 +9,8 @@ use std::time::Duration;
 const VERBS: [&str; 9] =
     ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "other"];
 const CODES: [u16; 15] = [200, 201, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503];
-const BUCKETS_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+const BUCKETS_SECONDS: [f64; 12] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
 /// What was asked of one resource, by verb.
 #[derive(Default)]
@@ -44,9 +45,19 @@ impl ResourceMetrics {
     }
 
     /// Writes this resource's lines, those that have counted anything.
-    pub fn render(&self, group: &str, version: &str, resource: &str, counts: &mut String, times: &mut String) {
+    pub fn render(
+        &self,
+        group: &str,
+        version: &str,
+        resource: &str,
+        counts: &mut String,
+        times: &mut String,
+    ) {
         for (verb, metrics) in VERBS.iter().zip(&self.verbs) {
-            let labels = format!("group=\"{group}\",resource=\"{resource}\",verb=\"{}\",version=\"{version}\"", verb.to_uppercase());
+            let labels = format!(
+                "group=\"{group}\",resource=\"{resource}\",verb=\"{}\",version=\"{version}\"",
+                verb.to_uppercase()
+            );
             for (index, counter) in metrics.codes.iter().enumerate() {
                 let value = counter.load(Relaxed);
                 if value > 0 {
@@ -61,9 +72,13 @@ impl ResourceMetrics {
             let mut below = 0;
             for (limit, bucket) in BUCKETS_SECONDS.iter().zip(&metrics.buckets) {
                 below += bucket.load(Relaxed);
-                let _ = writeln!(times, "apiserver_request_duration_seconds_bucket{{{labels},le=\"{limit}\"}} {below}");
+                let _ = writeln!(
+                    times,
+                    "apiserver_request_duration_seconds_bucket{{{labels},le=\"{limit}\"}} {below}"
+                );
             }
-            let _ = writeln!(times, "apiserver_request_duration_seconds_bucket{{{labels},le=\"+Inf\"}} {count}");
+            let _ =
+                writeln!(times, "apiserver_request_duration_seconds_bucket{{{labels},le=\"+Inf\"}} {count}");
             let sum = Duration::from_nanos(metrics.nanoseconds.load(Relaxed)).as_secs_f64();
             let _ = writeln!(times, "apiserver_request_duration_seconds_sum{{{labels}}} {sum}");
             let _ = writeln!(times, "apiserver_request_duration_seconds_count{{{labels}}} {count}");
@@ -96,10 +111,28 @@ impl ServerMetrics {
             let _ = writeln!(out, "{name}{labels} {value}");
         };
         let name = "apiserver_current_inflight_requests";
-        gauge(name, "{request_kind=\"readOnly\"}", "Requests being answered.", "gauge", self.reads_in_flight.load(Relaxed));
+        gauge(
+            name,
+            "{request_kind=\"readOnly\"}",
+            "Requests being answered.",
+            "gauge",
+            self.reads_in_flight.load(Relaxed),
+        );
         gauge(name, "{request_kind=\"mutating\"}", "", "", self.writes_in_flight.load(Relaxed));
-        gauge("apiserver_longrunning_requests", "{verb=\"WATCH\"}", "Watches being served.", "gauge", self.watches.load(Relaxed));
-        gauge("apiserver_rejected_requests_total", "", "Requests turned away because too many were in flight.", "counter", self.rejected.load(Relaxed) as i64);
+        gauge(
+            "apiserver_longrunning_requests",
+            "{verb=\"WATCH\"}",
+            "Watches being served.",
+            "gauge",
+            self.watches.load(Relaxed),
+        );
+        gauge(
+            "apiserver_rejected_requests_total",
+            "",
+            "Requests turned away because too many were in flight.",
+            "counter",
+            self.rejected.load(Relaxed) as i64,
+        );
         gauge("apiserver_open_connections", "", "Connections open.", "gauge", self.connections.load(Relaxed));
     }
 }
@@ -111,13 +144,20 @@ pub fn render_process(out: &mut String) {
         && let Some(pages) = text.split(' ').nth(1).and_then(|field| field.parse::<u64>().ok())
     {
         let bytes = pages * page;
-        let _ = writeln!(out, "# HELP process_resident_memory_bytes Resident memory size in bytes.\n# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {bytes}");
+        let _ = writeln!(
+            out,
+            "# HELP process_resident_memory_bytes Resident memory size in bytes.\n# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {bytes}"
+        );
     }
     if let Ok(text) = std::fs::read_to_string("/proc/self/stat")
         && let Some((_, fields)) = text.rsplit_once(") ")
     {
-        let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        let ticks: u64 =
+            fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         let seconds = ticks as f64 / 100.0;
-        let _ = writeln!(out, "# HELP process_cpu_seconds_total Total user and system CPU time spent in seconds.\n# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total {seconds}");
+        let _ = writeln!(
+            out,
+            "# HELP process_cpu_seconds_total Total user and system CPU time spent in seconds.\n# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total {seconds}"
+        );
     }
 }

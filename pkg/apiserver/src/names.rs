@@ -16,7 +16,8 @@ pub fn generate(prefix: &str) -> String {
         kept = chars.as_str();
     }
     let random = uuid::Uuid::new_v4();
-    let suffix = random.as_bytes().iter().take(SUFFIX).map(|byte| ALPHABET[usize::from(*byte) % ALPHABET.len()]);
+    let suffix =
+        random.as_bytes().iter().take(SUFFIX).map(|byte| ALPHABET[usize::from(*byte) % ALPHABET.len()]);
     kept.chars().chain(suffix.map(char::from)).collect()
 }
 

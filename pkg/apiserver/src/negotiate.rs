@@ -41,7 +41,9 @@ pub struct Wanted {
 impl Wanted {
     /// Takes the first clause of `Accept` that can be satisfied. Watches are always JSON.
     pub fn from_headers(headers: &HeaderMap) -> Result<Wanted> {
-        let Some(accept) = headers.get(ACCEPT) else { return Ok(Wanted { format: Format::Json, shape: Shape::Object }) };
+        let Some(accept) = headers.get(ACCEPT) else {
+            return Ok(Wanted { format: Format::Json, shape: Shape::Object });
+        };
         let accept = accept.to_str().map_err(|_| ApiError::not_acceptable())?;
         accept.split(',').find_map(clause).ok_or_else(ApiError::not_acceptable)
     }
@@ -72,10 +74,9 @@ const WORTH_COMPRESSING: u64 = 128 * 1024;
 /// Whether an answer of that many bytes should be compressed for this client.
 pub fn compress(headers: &HeaderMap, bytes: u64) -> bool {
     bytes >= WORTH_COMPRESSING
-        && headers
-            .get(ACCEPT_ENCODING)
-            .and_then(|value| value.to_str().ok())
-            .is_some_and(|value| value.split(',').any(|coding| coding.trim().split(';').next() == Some("gzip")))
+        && headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).is_some_and(|value| {
+            value.split(',').any(|coding| coding.trim().split(';').next() == Some("gzip"))
+        })
 }
 
 /// Compresses, at the speed that suits a server.
@@ -100,7 +101,10 @@ mod tests {
         };
         check("application/json", Some((Format::Json, Shape::Object)));
         check("application/vnd.kubernetes.protobuf,application/json", Some((Format::Json, Shape::Object)));
-        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Format::Json, Shape::Table)));
+        check(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            Some((Format::Json, Shape::Table)),
+        );
         check("application/json;as=Table;g=meta.k8s.io;v=v1beta1, */*", Some((Format::Json, Shape::Object)));
         check("application/yaml", Some((Format::Yaml, Shape::Object)));
         check(

@@ -25,7 +25,8 @@ pub struct Resource {
 impl Resource {
     /// A kind with its cache.
     pub fn new(kind: Arc<Kind>, cache: Arc<Cache>) -> Resource {
-        let opening = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()).into_bytes();
+        let opening =
+            format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()).into_bytes();
         Resource { kind, cache, metrics: Arc::default(), opening }
     }
 
@@ -80,7 +81,8 @@ pub struct Registry {
 impl Registry {
     /// Reads the built-in kinds from the store and serves them. `unseal` turns stored bytes into JSON.
     pub async fn start(store: Arc<dyn Store>, unseal: Decode) -> Result<Registry, store::Error> {
-        let configs = api::kinds::all().iter().filter(|kind| kind.stored_as.is_none() && kind.verbs == Verbs::All);
+        let configs =
+            api::kinds::all().iter().filter(|kind| kind.stored_as.is_none() && kind.verbs == Verbs::All);
         let hub = Arc::new(Hub::start(store, configs.map(|kind| config(kind, &unseal)).collect()).await?);
         let registry = Registry { hub, unseal, now: RwLock::default() };
         registry.replace(Vec::new()).await?;
@@ -129,7 +131,9 @@ impl Registry {
                 .insert(kind.plural.clone(), resource);
         }
         *self.now.write() = Arc::new(next);
-        for prefix in before.iter().map(|resource| resource.kind.prefix()).filter(|prefix| !used.contains(prefix)) {
+        for prefix in
+            before.iter().map(|resource| resource.kind.prefix()).filter(|prefix| !used.contains(prefix))
+        {
             self.hub.remove(&prefix);
         }
         Ok(())

@@ -55,7 +55,11 @@ impl<'a> RequestInfo<'a> {
             Method::PATCH => "patch",
             Method::DELETE if target.name.is_empty() => "deletecollection",
             Method::DELETE => "delete",
-            Method::GET | Method::HEAD if old_watch || (query.flag("watch") && target.subresource.is_empty()) => "watch",
+            Method::GET | Method::HEAD
+                if old_watch || (query.flag("watch") && target.subresource.is_empty()) =>
+            {
+                "watch"
+            }
             Method::GET | Method::HEAD if target.name.is_empty() => "list",
             Method::GET | Method::HEAD => "get",
             _ => "",
@@ -171,7 +175,9 @@ impl Query {
 
     /// Whether a boolean parameter is given and not `false` or `0`, as upstream converts them.
     pub fn flag(&self, name: &str) -> bool {
-        self.all(name).next().is_some_and(|value| !matches!(value, "false" | "0" | "False" | "FALSE" | "f" | "F"))
+        self.all(name)
+            .next()
+            .is_some_and(|value| !matches!(value, "false" | "0" | "False" | "FALSE" | "f" | "F"))
     }
 
     /// A boolean parameter that may be absent.
@@ -183,7 +189,9 @@ impl Query {
     pub fn int(&self, name: &str) -> Result<Option<i64>> {
         let Some(text) = self.get(name) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
-            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax (query parameter {name})"))
+            ApiError::bad_request(format!(
+                "strconv.ParseInt: parsing {text:?}: invalid syntax (query parameter {name})"
+            ))
         })
     }
 }
@@ -218,7 +226,11 @@ mod tests {
             "/api/v1/namespaces/a/pods/b/log?watch=1",
             "get group= version=v1 ns=a resource=pods name=b sub=log rest=",
         );
-        check("GET", "/api/v1/namespaces/a", "get group= version=v1 ns=a resource=namespaces name=a sub= rest=");
+        check(
+            "GET",
+            "/api/v1/namespaces/a",
+            "get group= version=v1 ns=a resource=namespaces name=a sub= rest=",
+        );
         check(
             "PUT",
             "/api/v1/namespaces/a/finalize",

@@ -31,7 +31,9 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         "tokenreviews" => token::review(&review, &server.auth.authenticator, server, Timestamp::now())
             .map_err(ApiError::bad_request)?,
         "selfsubjectreviews" => json!({ "userInfo": call.user.to_json() }),
-        "selfsubjectaccessreviews" => access_review(&server.auth.authorizer.read(), &review["spec"], &call.user),
+        "selfsubjectaccessreviews" => {
+            access_review(&server.auth.authorizer.read(), &review["spec"], &call.user)
+        }
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
             if kind.namespaced() {
                 check_namespace(resource, &review, &call.target.namespace)?;

@@ -3,10 +3,10 @@
 use crate::config::{Config, EtcdConfig};
 use crate::encryption::Keys;
 use crate::error::ApiError;
+use crate::identity::{self, Auth};
 use crate::metrics::ServerMetrics;
 use crate::openapi;
 use crate::registry::Registry;
-use crate::identity::{self, Auth};
 use crate::{aggregation, bootstrap, compaction, connections, crds, storage};
 use api::{Kind, Value};
 use parking_lot::Mutex;

@@ -88,7 +88,8 @@ impl Claims {
                 Some((port["protocol"].as_str().unwrap_or("TCP").to_owned(), number))
             })
             .collect();
-        let health = spec["healthCheckNodePort"].as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
+        let health =
+            spec["healthCheckNodePort"].as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
         ports.extend(health.map(|port| ("TCP".to_owned(), port)));
         Claims { addresses, ports }
     }
@@ -100,7 +101,13 @@ impl Claims {
     }
 }
 
-fn set_addresses(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Value>, range: IpNet) -> Result<()> {
+fn set_addresses(
+    server: &Server,
+    kind: &Kind,
+    new: &mut Value,
+    old: Option<&Value>,
+    range: IpNet,
+) -> Result<()> {
     let spec_type = new["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
     let spec = object::object_mut(new, "spec");
     if spec_type == "ExternalName" {
@@ -119,7 +126,9 @@ fn set_addresses(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Val
             match had {
                 Some(had) => had.to_owned(),
                 None => free_address(server, range)
-                    .ok_or_else(|| ApiError::internal(format!("failed to allocate a serviceIP: range {range} is full")))?
+                    .ok_or_else(|| {
+                        ApiError::internal(format!("failed to allocate a serviceIP: range {range} is full"))
+                    })?
                     .to_string(),
             }
         }
@@ -186,7 +195,11 @@ fn check_range(kind: &Kind, new: &Value, wanted: &Claims, held: &Claims, range: 
             reason: Reason::Invalid,
             path: "spec.ports[0].nodePort".into(),
             value: Some((*port).into()),
-            detail: format!("provided port is not in the valid range. The range of valid ports is {}-{}", NODE_PORTS.start(), NODE_PORTS.end()),
+            detail: format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                NODE_PORTS.start(),
+                NODE_PORTS.end()
+            ),
         });
     }
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(kind, object::name(new), &errors)) }
@@ -200,10 +213,18 @@ pub fn asked_for(given: &Value, key: &str) -> bool {
 /// What somebody is told who asked for an address or port that is taken.
 pub fn taken(kind: &Kind, object: &Value, key: &str) -> ApiError {
     let (path, value, detail) = match key.strip_prefix(ADDRESSES) {
-        Some(ip) => ("spec.clusterIPs", json!([ip]), format!("failed to allocate IP {ip}: provided IP is already allocated")),
+        Some(ip) => (
+            "spec.clusterIPs",
+            json!([ip]),
+            format!("failed to allocate IP {ip}: provided IP is already allocated"),
+        ),
         None => {
             let port = key.rsplit('/').next().unwrap_or_default();
-            ("spec.ports[0].nodePort", json!(port.parse::<u16>().unwrap_or_default()), "provided port is already allocated".to_owned())
+            (
+                "spec.ports[0].nodePort",
+                json!(port.parse::<u16>().unwrap_or_default()),
+                "provided port is already allocated".to_owned(),
+            )
         }
     };
     let error = FieldError { reason: Reason::Invalid, path: path.into(), value: Some(value), detail };
@@ -223,11 +244,17 @@ fn free_address(server: &Server, range: IpNet) -> Option<IpAddr> {
     let start = random() % upper.max(1);
     let in_upper = (0..upper).map(|step| reserved + (start + step) % upper + 1);
     let in_lower = 2..=reserved;
-    in_upper.chain(in_lower).take(size as usize).map(|offset| address_at(range, offset)).find(|ip| !used.contains(ip))
+    in_upper
+        .chain(in_lower)
+        .take(size as usize)
+        .map(|offset| address_at(range, offset))
+        .find(|ip| !used.contains(ip))
 }
 
 fn free_port(server: &Server, taken: &HashSet<u16>) -> Option<u16> {
-    let used = used(server, |claims, used: &mut HashSet<u16>| used.extend(claims.ports.into_iter().map(|(_, port)| port)));
+    let used = used(server, |claims, used: &mut HashSet<u16>| {
+        used.extend(claims.ports.into_iter().map(|(_, port)| port))
+    });
     let count = u128::from(NODE_PORTS.end() - NODE_PORTS.start()) + 1;
     let start = random() % count;
     (0..count)

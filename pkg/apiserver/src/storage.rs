@@ -4,10 +4,10 @@
 //! one. The store's compare-and-swap catches the case where it is not, and so does looking again before an error or
 //! "nothing to do" is believed.
 
+use crate::encryption::Keys;
 use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::encryption::Keys;
 use api::{Kind, Value, object};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -71,7 +71,10 @@ impl Server {
     /// The object as the cache shows it.
     pub fn cached(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Current>> {
         let Some(cached) = resource.cache.get(namespace, name) else { return Ok(None) };
-        Ok(Some(Current { object: in_version(&resource.kind, parse(cached.as_json())?), revision: cached.revision() }))
+        Ok(Some(Current {
+            object: in_version(&resource.kind, parse(cached.as_json())?),
+            revision: cached.revision(),
+        }))
     }
 
     /// Writes a new object, together with other writes that must happen with it or not at all. What was in the way
@@ -168,7 +171,11 @@ impl Server {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(ApiError::conflict(kind, name, "too many writers are changing the object at the same time; please try again"))
+        Err(ApiError::conflict(
+            kind,
+            name,
+            "too many writers are changing the object at the same time; please try again",
+        ))
     }
 
     /// The bytes to store for an object: in the stored version, without resourceVersion, sealed if it is secret.

@@ -55,7 +55,8 @@ impl Tls {
 }
 
 fn certified(certificate_pem: &[u8], key_pem: &[u8]) -> Result<Arc<CertifiedKey>, Error> {
-    let chain = CertificateDer::pem_slice_iter(certificate_pem).collect::<Result<Vec<_>, _>>().map_err(not_pem)?;
+    let chain =
+        CertificateDer::pem_slice_iter(certificate_pem).collect::<Result<Vec<_>, _>>().map_err(not_pem)?;
     let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(not_pem)?;
     let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
     let certified = CertifiedKey::new(chain, key);

@@ -13,19 +13,34 @@ use crate::patch::{self, WriteContext};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::Change;
+use crate::{requester, services};
+use api::kind::ValidateUpdate;
 use api::{Errors, Field, Kind, Value, meta, object};
+use jiff::Timestamp;
 use serde_json::{Map, json};
 use store::Write;
 
 /// Which part of an object a write is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Part {
     /// The object but for its status.
     Main,
     /// Its status only.
     Status,
-    /// What a named subresource may change; the caller has seen to that.
-    Other(&'static str),
+    /// Its number of replicas; the caller has seen to it that nothing else changes.
+    Scale,
+    /// What a named subresource may change.
+    Door(&'static Door),
+}
+
+/// A subresource through which one part of an object is changed, by rules of its own.
+pub struct Door {
+    /// The path segment.
+    pub name: &'static str,
+    /// Leaves of the new object only what may be changed here; all else is the old one's.
+    pub prepare: fn(&mut Value, &Value, Timestamp),
+    /// Rules for changes: new, then old.
+    pub validate: ValidateUpdate,
 }
 
 impl Part {
@@ -34,13 +49,19 @@ impl Part {
         match self {
             Part::Main => "",
             Part::Status => "status",
-            Part::Other(name) => name,
+            Part::Scale => "scale",
+            Part::Door(door) => door.name,
         }
     }
 }
 
 /// Completes and checks an object that is to be created. The name is set already. Returns what must be written along.
-pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context: &Context) -> Result<Vec<Write>> {
+pub fn new_object(
+    server: &Server,
+    resource: &Resource,
+    new: &mut Value,
+    context: &Context,
+) -> Result<Vec<Write>> {
     let kind = &*resource.kind;
     default(kind, new);
     admission::admit(server, Operation::Create, resource, "", context, new, None)?;
@@ -48,9 +69,16 @@ pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context
         remove(new, "status");
     }
     (kind.prepare)(new, None);
+    requester::stamp(kind, new, &context.user);
+    let writes = services::allocate(server, kind, new, None)?;
     if !context.is_apply {
         let api_version = kind.api_version();
-        patch::track_update(kind.schema(), None, new, &write_context(kind, &api_version, context, Part::Main));
+        patch::track_update(
+            kind.schema(),
+            None,
+            new,
+            &write_context(kind, &api_version, context, Part::Main),
+        );
     }
     let mut errors = Errors::new();
     let field = Field::root(new);
@@ -62,7 +90,7 @@ pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context
     }
     invalid_if_any(kind, new, errors)?;
     (kind.warnings)(new).into_iter().for_each(|warning| context.warn(warning));
-    crate::services::allocate(server, kind, new, None)
+    Ok(writes)
 }
 
 /// Fills in what was left out.
@@ -86,20 +114,26 @@ pub fn changed_object(
     keep_what_the_server_owns(kind, &mut new, old, part);
     default(kind, &mut new);
     admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
-    match part {
-        Part::Status => (kind.prepare_status)(&mut new, Some(old)),
-        _ => (kind.prepare)(&mut new, Some(old)),
-    }
     count_generation(kind, &mut new, old, part);
+    match part {
+        Part::Main | Part::Scale => (kind.prepare)(&mut new, Some(old)),
+        Part::Status => (kind.prepare_status)(&mut new, Some(old)),
+        Part::Door(door) => (door.prepare)(&mut new, old, context.now),
+    }
+    let mut writes = services::allocate(server, kind, &mut new, Some(old))?;
     if !context.is_apply {
         let api_version = kind.api_version();
-        patch::track_update(kind.schema(), Some(old), &mut new, &write_context(kind, &api_version, context, part));
+        patch::track_update(
+            kind.schema(),
+            Some(old),
+            &mut new,
+            &write_context(kind, &api_version, context, part),
+        );
     }
     validate_change(kind, &new, old, part)?;
     (kind.warnings)(&new).into_iter().for_each(|warning| context.warn(warning));
-    let mut writes = crate::services::allocate(server, kind, &mut new, Some(old))?;
     if deletion::finished(kind, &new) {
-        writes.extend(crate::services::release(kind, &new));
+        writes.extend(services::release(kind, &new));
         return Ok(Change::Remove(writes));
     }
     if new == *old {
@@ -109,7 +143,12 @@ pub fn changed_object(
 }
 
 /// Who writes, for `metadata.managedFields`.
-pub fn write_context<'a>(kind: &Kind, api_version: &'a str, context: &'a Context, part: Part) -> WriteContext<'a> {
+pub fn write_context<'a>(
+    kind: &Kind,
+    api_version: &'a str,
+    context: &'a Context,
+    part: Part,
+) -> WriteContext<'a> {
     let reset_fields: &[&str] = match part {
         Part::Main if kind.has_status() => &["status"],
         Part::Status => &["spec", "metadata.labels"],
@@ -141,7 +180,7 @@ const SERVER_OWNED: [&str; 6] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
 
 fn keep_what_the_server_owns(kind: &Kind, new: &mut Value, old: &Value, part: Part) {
-    if part == Part::Status {
+    if matches!(part, Part::Status) {
         let status = new.get("status").cloned();
         let metadata = new.get("metadata").cloned();
         *new = old.clone();
@@ -155,7 +194,7 @@ fn keep_what_the_server_owns(kind: &Kind, new: &mut Value, old: &Value, part: Pa
             Some(status) => new["status"] = status,
             None => remove(new, "status"),
         }
-    } else if part == Part::Main && kind.has_status() {
+    } else if matches!(part, Part::Main) && kind.has_status() {
         match old.get("status") {
             Some(status) => new["status"] = status.clone(),
             None => remove(new, "status"),
@@ -167,7 +206,7 @@ fn keep_what_the_server_owns(kind: &Kind, new: &mut Value, old: &Value, part: Pa
         put_or_remove(metadata, name, had.and_then(|had| had.get(name)));
     }
     put_or_remove(metadata, "resourceVersion", had.and_then(|had| had.get("resourceVersion")));
-    if part == Part::Status {
+    if matches!(part, Part::Status) {
         for name in ["labels", "finalizers", "ownerReferences"] {
             if !kind.group.is_empty() || name != "labels" {
                 put_or_remove(metadata, name, had.and_then(|had| had.get(name)));
@@ -191,7 +230,7 @@ fn remove(object: &mut Value, name: &str) {
 
 /// `metadata.generation` grows when anything but metadata and status changes.
 fn count_generation(kind: &Kind, new: &mut Value, old: &Value, part: Part) {
-    if !kind.generation || part == Part::Status {
+    if !kind.generation || matches!(part, Part::Status) {
         return;
     }
     let differs = |a: &Value, b: &Value| {
@@ -215,12 +254,12 @@ fn validate_change(kind: &Kind, new: &Value, old: &Value, part: Part) -> Result<
         errors.push(error);
     }
     match part {
-        Part::Main => {
+        Part::Main | Part::Scale => {
             (kind.validate)(&new_field, &mut errors);
             (kind.validate_update)(&new_field, &old_field, &mut errors);
         }
         Part::Status => (kind.validate_status)(&new_field, &old_field, &mut errors),
-        Part::Other(_) => (kind.validate)(&new_field, &mut errors),
+        Part::Door(door) => (door.validate)(&new_field, &old_field, &mut errors),
     }
     if let Some(custom) = &kind.custom {
         custom.validate(new, Some(old), &mut errors);

@@ -105,10 +105,13 @@ fn every_file_is_compiled() {
             .collect();
         let mut files = Vec::new();
         rust_files(&dir, &mut files);
-        let declared: String = files.iter().map(|file| std::fs::read_to_string(file).expect("readable")).collect();
+        let declared: String =
+            files.iter().map(|file| std::fs::read_to_string(file).expect("readable")).collect();
         for file in files.iter().filter(|file| !roots.contains(file)) {
             let module = match file.file_stem().and_then(|stem| stem.to_str()) {
-                Some("mod") => file.parent().and_then(|parent| parent.file_name()).and_then(|name| name.to_str()),
+                Some("mod") => {
+                    file.parent().and_then(|parent| parent.file_name()).and_then(|name| name.to_str())
+                }
                 other => other,
             };
             let module = module.expect("a module name");
@@ -175,7 +178,10 @@ fn skipped_tests_are_in_the_list_with_their_reason() {
             is_ignored |= line.trim_start().starts_with("#[ignore");
             if let Some(rest) = line.trim_start().trim_start_matches("async ").strip_prefix("fn ") {
                 let test = rest.split('(').next().expect("a name");
-                assert!(!std::mem::take(&mut is_ignored) || listed.contains(test), "{test} is ignored but not listed");
+                assert!(
+                    !std::mem::take(&mut is_ignored) || listed.contains(test),
+                    "{test} is ignored but not listed"
+                );
             }
         }
     }

@@ -26,7 +26,14 @@ pub(super) fn admit(request: &Request<'_>, _object: Option<&mut Value>) -> Resul
     if object::meta(&namespace, "deletionTimestamp").is_none() {
         return Ok(());
     }
-    let why = format!("unable to create new content in namespace {} because it is being terminated", request.namespace);
+    let why = format!(
+        "unable to create new content in namespace {} because it is being terminated",
+        request.namespace
+    );
     let message = format!("namespace {} is being terminated", request.namespace);
-    Err(ApiError::forbidden(request.kind, &request.name, why).with_cause("NamespaceTerminating", &message, "metadata.namespace"))
+    Err(ApiError::forbidden(request.kind, &request.name, why).with_cause(
+        "NamespaceTerminating",
+        &message,
+        "metadata.namespace",
+    ))
 }

@@ -12,7 +12,8 @@ pub(super) fn admit(request: &Request<'_>, object: Option<&mut Value>) -> Result
     }
     let authorizer = request.server.auth.authorizer.read();
     let new = object.as_deref();
-    restrict(&attributes(request), new, request.old, request.server, &authorizer).map_err(|error| match error {
+    restrict(&attributes(request), new, request.old, request.server, &authorizer).map_err(|error| match error
+    {
         Restricted::Forbidden(why) => ApiError::forbidden(request.kind, &request.name, why),
         Restricted::NotFound { .. } => ApiError::not_found(request.kind, &request.name),
     })

@@ -6,7 +6,8 @@ use api::{Value, object};
 use serde_json::json;
 
 /// Classes that are always there.
-const SYSTEM: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+const SYSTEM: [(&str, i64); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
 pub(super) fn admit(request: &Request<'_>, pod: Option<&mut Value>) -> Result<()> {
     let Some(pod) = pod else { return Ok(()) };
@@ -21,8 +22,13 @@ pub(super) fn admit(request: &Request<'_>, pod: Option<&mut Value>) -> Result<()
     let (name, value, policy) = if named.is_empty() {
         default_class(request)
     } else {
-        find_class(request, &named)
-            .ok_or_else(|| ApiError::forbidden(request.kind, &request.name, format!("no PriorityClass with name {named} was found")))?
+        find_class(request, &named).ok_or_else(|| {
+            ApiError::forbidden(
+                request.kind,
+                &request.name,
+                format!("no PriorityClass with name {named} was found"),
+            )
+        })?
     };
     let given = pod["spec"].get("priority").and_then(Value::as_i64);
     if given.is_some_and(|given| given != value) {

@@ -18,17 +18,22 @@ pub(super) fn admit(request: &Request<'_>, pod: Option<&mut Value>) -> Result<()
         return refuse_account_of_mirror_pod(request, pod);
     }
     let spec = object::object_mut(pod, "spec");
-    let name = match spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).and_then(Value::as_str) {
-        None | Some("") => "default".to_owned(),
-        Some(name) => name.to_owned(),
-    };
+    let name =
+        match spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).and_then(Value::as_str) {
+            None | Some("") => "default".to_owned(),
+            Some(name) => name.to_owned(),
+        };
     spec.insert("serviceAccountName".into(), name.as_str().into());
     // The older name of the same field is kept in step, as upstream does.
     spec.insert("serviceAccount".into(), name.as_str().into());
-    let account = request.server.lookup("", "serviceaccounts", &request.namespace, &name).ok_or_else(|| {
-        let why = format!("error looking up service account {0}/{name}: serviceaccount {name:?} not found", request.namespace);
-        ApiError::forbidden(request.kind, &request.name, why)
-    })?;
+    let account =
+        request.server.lookup("", "serviceaccounts", &request.namespace, &name).ok_or_else(|| {
+            let why = format!(
+                "error looking up service account {0}/{name}: serviceaccount {name:?} not found",
+                request.namespace
+            );
+            ApiError::forbidden(request.kind, &request.name, why)
+        })?;
     let wants_token = spec
         .get("automountServiceAccountToken")
         .or_else(|| account.get("automountServiceAccountToken"))
@@ -38,7 +43,8 @@ pub(super) fn admit(request: &Request<'_>, pod: Option<&mut Value>) -> Result<()
         mount_token(pod);
     }
     let spec = object::object_mut(pod, "spec");
-    let has_secrets = spec.get("imagePullSecrets").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let has_secrets =
+        spec.get("imagePullSecrets").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     if let Some(secrets) = account.get("imagePullSecrets").filter(|_| !has_secrets) {
         spec.insert("imagePullSecrets".into(), secrets.clone());
     }
@@ -47,21 +53,23 @@ pub(super) fn admit(request: &Request<'_>, pod: Option<&mut Value>) -> Result<()
 
 /// A mirror pod only shows what a node runs by itself: it cannot use anything of the API.
 fn refuse_account_of_mirror_pod(request: &Request<'_>, pod: &Value) -> Result<()> {
-    let has_account = pod["spec"].get("serviceAccountName").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    let has_account =
+        pod["spec"].get("serviceAccountName").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     if has_account {
-        return Err(ApiError::forbidden(request.kind, &request.name, "a mirror pod may not reference service accounts"));
+        return Err(ApiError::forbidden(
+            request.kind,
+            &request.name,
+            "a mirror pod may not reference service accounts",
+        ));
     }
     Ok(())
 }
 
 fn mount_token(pod: &mut Value) {
     let spec = object::object_mut(pod, "spec");
-    let existing = spec
-        .get("volumes")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .find_map(|volume| volume["name"].as_str().filter(|name| name.starts_with("kube-api-access-")).map(str::to_owned));
+    let existing = spec.get("volumes").and_then(Value::as_array).into_iter().flatten().find_map(|volume| {
+        volume["name"].as_str().filter(|name| name.starts_with("kube-api-access-")).map(str::to_owned)
+    });
     let volume = existing.clone().unwrap_or_else(|| crate::names::generate("kube-api-access-"));
     let mut mounted = false;
     for list in ["initContainers", "containers"] {

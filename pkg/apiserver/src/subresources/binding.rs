@@ -6,8 +6,10 @@ use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::Change;
+use crate::write::invalid_if_any;
 use crate::{decode, time};
-use api::{Value, object};
+use api::kinds::core::binding::validate;
+use api::{Errors, Field, Value, object};
 use http::StatusCode;
 use serde_json::json;
 
@@ -16,17 +18,13 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
     let context = call.context()?;
     let binding = decode::document(call.headers, &call.body)?.value;
     let name = if call.target.subresource.is_empty() { object::name(&binding) } else { &*call.target.name };
-    if !matches!(object::name(&binding), "" ) && object::name(&binding) != name {
+    if !object::name(&binding).is_empty() && object::name(&binding) != name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
-    let target = &binding["target"];
-    let node = target["name"].as_str().unwrap_or_default();
-    if node.is_empty() {
-        return Err(ApiError::bad_request("Binding \"\" is invalid: target.name: Required value"));
-    }
-    if !matches!(target["kind"].as_str(), None | Some("" | "Node")) {
-        return Err(ApiError::bad_request("Binding \"\" is invalid: target.kind: Unsupported value: supported values: \"Node\", \"<empty>\""));
-    }
+    let mut errors = Errors::new();
+    validate(&Field::root(&binding), &mut errors);
+    invalid_if_any(&server.kind("", "bindings"), &binding, errors)?;
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
     let uid = object::meta(&binding, "uid").unwrap_or_default();
     let at = time::rfc3339(context.now);
     server
@@ -35,7 +33,8 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
             Ok(Change::Put(Box::new(bound(pod, &binding, node, &at)), Vec::new()))
         })
         .await?;
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(answer::json(StatusCode::CREATED, &status))
 }
 
@@ -48,7 +47,9 @@ fn check(pods: &Resource, pod: &Value, uid: &str) -> Result<()> {
     };
     if !uid.is_empty() && object::meta(pod, "uid") != Some(uid) {
         let found = object::meta(pod, "uid").unwrap_or_default();
-        return conflict(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"));
+        return conflict(format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+        ));
     }
     if object::meta(pod, "deletionTimestamp").is_some() {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));

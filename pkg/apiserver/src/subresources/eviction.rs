@@ -36,7 +36,8 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
         }
     }
     delete::delete(server, pods, namespace, name, &options, &context).await?;
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(answer::json(StatusCode::CREATED, &status))
 }
 
@@ -48,7 +49,8 @@ fn needs_budget(pod: &Value) -> bool {
 
 fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<String> {
     let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
-    let labels = Labels::from_iter(labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())));
+    let labels =
+        Labels::from_iter(labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())));
     budgets
         .objects(Some(namespace))
         .iter()

@@ -1,10 +1,8 @@
 //! Parts of objects with code of their own. `status` needs none: it is an update or patch of a part.
 
-mod approval;
 mod binding;
-mod ephemeral_containers;
+mod doors;
 mod eviction;
-mod finalize;
 mod scale;
 mod token;
 
@@ -30,7 +28,9 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let Some(known) = known else { return Err(ApiError::no_such_path()) };
     match (known, name, call.info.verb) {
         (Subresource::Status, _, "get") => verbs::get::handle(server, resource, call).await,
-        (Subresource::Status, _, "update") => verbs::update::handle(server, resource, call, Part::Status).await,
+        (Subresource::Status, _, "update") => {
+            verbs::update::handle(server, resource, call, Part::Status).await
+        }
         (Subresource::Status, _, "patch") => verbs::patch::handle(server, resource, call, Part::Status).await,
         (Subresource::Scale { spec_replicas, status_replicas, selector }, _, "get" | "update" | "patch") => {
             let paths = scale::Paths { spec_replicas, status_replicas, selector: selector.as_deref() };
@@ -39,15 +39,14 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         (_, "binding", "create") => binding::handle(server, resource, call).await,
         (_, "eviction", "create") => eviction::handle(server, resource, call).await,
         (_, "token", "create") => token::handle(server, resource, call).await,
-        (_, "approval", "get") => verbs::get::handle(server, resource, call).await,
-        (_, "approval", "update") => approval::update(server, resource, call).await,
-        (_, "approval", "patch") => verbs::patch::handle(server, resource, call, Part::Other("approval")).await,
-        (_, "finalize", "update") => finalize::handle(server, resource, call).await,
-        (_, "ephemeralcontainers" | "resize", "get") => verbs::get::handle(server, resource, call).await,
-        (_, "ephemeralcontainers", "update" | "patch") => ephemeral_containers::handle(server, resource, call).await,
-        (_, "log" | "exec" | "attach" | "portforward" | "proxy", _) => {
-            Err(ApiError::unavailable("this server has no connection to nodes: logs, exec, attach, port-forward and proxy need a kubelet"))
-        }
-        _ => Err(ApiError::method_not_allowed(&resource.kind, call.info.verb)),
+        (_, "log" | "exec" | "attach" | "portforward" | "proxy", _) => Err(ApiError::unavailable(
+            "this server has no connection to nodes: logs, exec, attach, port-forward and proxy need a kubelet",
+        )),
+        (_, name, verb) => match (doors::find(name), verb) {
+            (Some(_), "get") => verbs::get::handle(server, resource, call).await,
+            (Some(door), "update") => verbs::update::handle(server, resource, call, Part::Door(door)).await,
+            (Some(door), "patch") => verbs::patch::handle(server, resource, call, Part::Door(door)).await,
+            _ => Err(ApiError::method_not_allowed(&resource.kind, verb)),
+        },
     }
 }

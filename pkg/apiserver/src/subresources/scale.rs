@@ -1,6 +1,7 @@
 //! `scale`: an object seen as a number of replicas.
 
 use crate::answer::{self, Answer};
+use crate::decode;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::patch::{self, PatchType};
@@ -8,7 +9,6 @@ use crate::registry::Resource;
 use crate::server::Server;
 use crate::verbs::update;
 use crate::write::Part;
-use crate::decode;
 use api::selector::LabelSelector;
 use api::{Value, object};
 use http::StatusCode;
@@ -25,7 +25,12 @@ pub struct Paths<'a> {
 }
 
 /// Reads or writes the scale.
-pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, paths: &Paths<'_>) -> Result<Answer> {
+pub async fn handle(
+    server: &Server,
+    resource: &Resource,
+    call: &Call<'_>,
+    paths: &Paths<'_>,
+) -> Result<Answer> {
     let namespace = update::namespace_of(&resource.kind, &call.target.namespace);
     if call.info.verb == "get" {
         let current = server.read(resource, namespace, &call.target.name).await?.object;
@@ -35,16 +40,23 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, paths
     let patch_type = match (call.info.verb, decode::media_type(call.headers)) {
         ("update", _) => None,
         (_, "application/json-patch+json") => Some(PatchType::Json),
-        (_, "application/merge-patch+json" | "application/strategic-merge-patch+json" | "application/apply-patch+yaml") => {
-            Some(PatchType::Merge)
+        (
+            _,
+            "application/merge-patch+json"
+            | "application/strategic-merge-patch+json"
+            | "application/apply-patch+yaml",
+        ) => Some(PatchType::Merge),
+        _ => {
+            return Err(ApiError::unsupported_media_type(
+                "application/json-patch+json, application/merge-patch+json",
+            ));
         }
-        _ => return Err(ApiError::unsupported_media_type("application/json-patch+json, application/merge-patch+json")),
     };
     let body = match patch_type {
         None => decode::document(call.headers, &call.body)?.value,
         Some(_) => decode::yaml(&call.body)?.value,
     };
-    let updated = update::change(server, resource, call, Part::Other("scale"), &context, |object| {
+    let updated = update::change(server, resource, call, Part::Scale, &context, |object| {
         let wanted = match patch_type {
             None => body.clone(),
             Some(patch_type) => {
@@ -74,7 +86,8 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, paths
         Ok(())
     })
     .await?;
-    answer::formatted(call, StatusCode::OK, &scale_of(&updated, paths)).map(|answer| answer.with_warnings(&context))
+    answer::formatted(call, StatusCode::OK, &scale_of(&updated, paths))
+        .map(|answer| answer.with_warnings(&context))
 }
 
 fn scale_of(object: &Value, paths: &Paths<'_>) -> Value {

@@ -33,9 +33,16 @@ pub async fn handle(server: &Server, accounts: &Resource, call: &Call<'_>) -> Re
         extend_expiration: true,
     };
     let id = uuid::Uuid::new_v4().to_string();
-    let made =
-        token::request_token(&settings, &server.auth.signer, (namespace, name), request, server, context.now, &id)
-            .map_err(|error| token_error(server, accounts, name, error))?;
+    let made = token::request_token(
+        &settings,
+        &server.auth.signer,
+        (namespace, name),
+        request,
+        server,
+        context.now,
+        &id,
+    )
+    .map_err(|error| token_error(server, accounts, name, error))?;
     if let Some(warning) = made.warning {
         context.warn(warning);
     }
@@ -53,10 +60,13 @@ fn name_request(request: &mut Value, namespace: &str, name: &str) {
 
 fn token_error(server: &Server, accounts: &Resource, name: &str, error: TokenRequestError) -> ApiError {
     match error {
-        TokenRequestError::NotFound { resource, name } => ApiError::not_found(&server.kind("", resource), &name),
+        TokenRequestError::NotFound { resource, name } => {
+            ApiError::not_found(&server.kind("", resource), &name)
+        }
         TokenRequestError::Invalid(errors) => {
             let mut invalid = ApiError::invalid(&accounts.kind, name, &errors);
-            invalid.message = invalid.message.replacen("ServiceAccount", "TokenRequest.authentication.k8s.io", 1);
+            invalid.message =
+                invalid.message.replacen("ServiceAccount", "TokenRequest.authentication.k8s.io", 1);
             invalid
         }
         TokenRequestError::Conflict { cause, .. } => ApiError::conflict(&accounts.kind, name, cause),

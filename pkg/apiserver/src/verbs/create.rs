@@ -107,7 +107,9 @@ fn set_namespace(kind: &Kind, object: &mut Value, namespace: &str) -> Result<()>
 /// What the server alone says about a new object.
 fn set_identity(kind: &Kind, object: &mut Value, context: &Context) {
     let metadata = object::object_mut(object, "metadata");
-    for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "generation"] {
+    for name in
+        ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion", "generation"]
+    {
         metadata.remove(name);
     }
     metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());

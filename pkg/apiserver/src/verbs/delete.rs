@@ -22,7 +22,8 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     if options.propagation.is_none() && kind.group == "batch" && kind.plural == "jobs" {
         context.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
     }
-    let outcome = delete(server, resource, &call.target.namespace, &call.target.name, &options, &context).await?;
+    let outcome =
+        delete(server, resource, &call.target.namespace, &call.target.name, &options, &context).await?;
     match outcome {
         Outcome::Removed(object) if !returns_object(kind) => {
             let status = json!({
@@ -73,14 +74,20 @@ pub async fn delete(
 ) -> Result<Outcome> {
     let kind = &*resource.kind;
     server
-        .modify(resource, namespace_of(kind, namespace), name, options.dry_run || context.dry_run, |current| {
-            admission::admit_delete(server, resource, context, current)?;
-            Ok(match deletion::plan(kind, current, options, context.now)? {
-                DeletePlan::Remove => Change::Remove(services::release(kind, current)),
-                DeletePlan::Mark(marked) => Change::Put(marked, Vec::new()),
-                DeletePlan::Pending => Change::Keep,
-            })
-        })
+        .modify(
+            resource,
+            namespace_of(kind, namespace),
+            name,
+            options.dry_run || context.dry_run,
+            |current| {
+                admission::admit_delete(server, resource, context, current)?;
+                Ok(match deletion::plan(kind, current, options, context.now)? {
+                    DeletePlan::Remove => Change::Remove(services::release(kind, current)),
+                    DeletePlan::Mark(marked) => Change::Put(marked, Vec::new()),
+                    DeletePlan::Pending => Change::Keep,
+                })
+            },
+        )
         .await
 }
 

@@ -18,8 +18,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3);
 pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
     wait_for(server, call.query.get("resourceVersion")).await?;
     let (namespace, name) = (namespace_of(&resource.kind, &call.target.namespace), &*call.target.name);
-    let object = resource.cache.get(namespace, name).ok_or_else(|| ApiError::not_found(&resource.kind, name))?;
-    if call.wanted.shape == Shape::Object && call.wanted.format == Format::Json && resource.is_ready_made(object.as_json()) {
+    let object =
+        resource.cache.get(namespace, name).ok_or_else(|| ApiError::not_found(&resource.kind, name))?;
+    if call.wanted.shape == Shape::Object
+        && call.wanted.format == Format::Json
+        && resource.is_ready_made(object.as_json())
+    {
         return Ok(answer::json_bytes(StatusCode::OK, object.json()));
     }
     let object = in_version(&resource.kind, parse(object.as_json())?);

@@ -42,7 +42,9 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         .map(|object| Ok(in_version(kind, parse(object.as_json())?)))
         .collect::<Result<_>>()?;
     let list = match call.wanted.shape {
-        Shape::Table => table::table(kind, values.iter(), metadata, answer::include_object(call)?, jiff::Timestamp::now()),
+        Shape::Table => {
+            table::table(kind, values.iter(), metadata, answer::include_object(call)?, jiff::Timestamp::now())
+        }
         Shape::Metadata => table::partial_list(values.iter(), metadata),
         Shape::Object => {
             json!({"kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": values})
@@ -84,7 +86,9 @@ pub async fn select(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let exact = matches_exactly(call)?;
     let (revision, after) = match call.query.get("continue") {
         Some(_) if version.is_some_and(|version| version != "0") => {
-            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         Some(token) => read_token(token)?,
         None if exact => (Some(parse_version(version.unwrap_or_default())?), String::new()),
@@ -107,16 +111,26 @@ pub async fn select(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
 /// `resourceVersionMatch`, and which combinations make sense.
 fn matches_exactly(call: &Call<'_>) -> Result<bool> {
     let version = call.query.get("resourceVersion");
-    let forbidden = |why: &str| Err(ApiError::unprocessable(format!("ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: {why}")));
+    let forbidden = |why: &str| {
+        Err(ApiError::unprocessable(format!(
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: {why}"
+        )))
+    };
     match call.query.get("resourceVersionMatch") {
         None => {
             // Without a word on it, a page at a given version means exactly that version.
             let limited = call.query.int("limit")?.is_some_and(|limit| limit > 0);
             Ok(limited && version.is_some_and(|version| version != "0"))
         }
-        Some(_) if call.query.get("continue").is_some() => forbidden("resourceVersionMatch is forbidden with continue"),
-        Some(_) if version.is_none() => forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"),
-        Some("Exact") if version == Some("0") => forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
+        Some(_) if call.query.get("continue").is_some() => {
+            forbidden("resourceVersionMatch is forbidden with continue")
+        }
+        Some(_) if version.is_none() => {
+            forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        }
+        Some("Exact") if version == Some("0") => {
+            forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+        }
         Some("Exact") => Ok(true),
         Some("NotOlderThan") => Ok(false),
         Some(other) => Err(ApiError::unprocessable(format!(
@@ -150,7 +164,8 @@ pub fn scope(kind: &Kind, call: &Call<'_>) -> Result<Scope> {
             )));
         }
     }
-    let namespace = Some(&*call.target.namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
+    let namespace =
+        Some(&*call.target.namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
     Ok(Scope { namespace: namespace.map(Into::into), labels, fields })
 }
 
@@ -178,7 +193,8 @@ fn read_token(token: &str) -> Result<(Option<Revision>, String)> {
     let invalid = || ApiError::bad_request("continue key is not valid");
     let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| invalid())?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    let revision = value["rv"].as_i64().filter(|revision| *revision > 0 || *revision == -1).ok_or_else(invalid)?;
+    let revision =
+        value["rv"].as_i64().filter(|revision| *revision > 0 || *revision == -1).ok_or_else(invalid)?;
     let after = value["start"].as_str().ok_or_else(invalid)?.trim_end_matches('\u{0}');
     Ok((u64::try_from(revision).ok(), after.to_owned()))
 }

@@ -8,8 +8,8 @@ use crate::handler::Call;
 use crate::patch::{self, PatchType};
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::verbs::update::{self, Precondition};
 use crate::verbs::create;
+use crate::verbs::update::{self, Precondition};
 use crate::write::{self, Part};
 use api::{Kind, Value, object};
 use http::StatusCode;
@@ -40,12 +40,21 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
 }
 
 /// Applies a patch to an object and checks what came out as if it had been sent.
-pub fn patch_in_place(kind: &Kind, object: &mut Value, patch_type: PatchType, body: &Value, context: &Context) -> Result<()> {
+pub fn patch_in_place(
+    kind: &Kind,
+    object: &mut Value,
+    patch_type: PatchType,
+    body: &Value,
+    context: &Context,
+) -> Result<()> {
     let patched = patch::apply_patch(patch_type, kind.schema(), object.clone(), body.clone())?;
-    if object::name(&patched) != object::name(object) || object::namespace(&patched) != object::namespace(object) {
+    if object::name(&patched) != object::name(object)
+        || object::namespace(&patched) != object::namespace(object)
+    {
         return Err(ApiError::bad_request("the name or namespace of an object cannot be changed by a patch"));
     }
-    let patched = decode::checked(kind, api::decode::Decoded { value: patched, duplicates: Vec::new() }, context)?;
+    let patched =
+        decode::checked(kind, api::decode::Decoded { value: patched, duplicates: Vec::new() }, context)?;
     update::check_preconditions(kind, &patched, object, Precondition::Optional)?;
     *object = patched;
     Ok(())
@@ -69,7 +78,8 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
         object::object_mut(&mut named, "metadata").insert("name".into(), name.into());
     }
     update::check_identity(kind, &named, namespace, name)?;
-    if applied["metadata"].get("managedFields").and_then(Value::as_array).is_some_and(|list| !list.is_empty()) {
+    if applied["metadata"].get("managedFields").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+    {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let api_version = kind.api_version();
@@ -82,7 +92,7 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
         })
         .await;
     match merged {
-        Err(error) if error.code == StatusCode::NOT_FOUND && part == Part::Main => {
+        Err(error) if error.code == StatusCode::NOT_FOUND && matches!(part, Part::Main) => {
             let new = patch::apply(kind.schema(), None, &named, &by, context.force)?;
             let created = create::create(server, resource, new, namespace, &context).await?;
             answer::object(resource, call, StatusCode::CREATED, created, &context)

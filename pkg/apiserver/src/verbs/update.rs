@@ -26,7 +26,9 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
         })
         .await;
     match updated {
-        Err(error) if error.code == StatusCode::NOT_FOUND && kind.create_on_update && part == Part::Main => {
+        Err(error)
+            if error.code == StatusCode::NOT_FOUND && kind.create_on_update && matches!(part, Part::Main) =>
+        {
             let created = create::create(server, resource, body, namespace, &context).await?;
             answer::object(resource, call, StatusCode::CREATED, created, &context)
         }
@@ -84,13 +86,17 @@ pub fn check_preconditions(kind: &Kind, body: &Value, current: &Value, version: 
         ));
     }
     match object::meta(body, "resourceVersion").filter(|version| !version.is_empty() && *version != "0") {
-        Some(version) if Some(version) != object::meta(current, "resourceVersion") => Err(ApiError::modified(kind, name)),
+        Some(version) if Some(version) != object::meta(current, "resourceVersion") => {
+            Err(ApiError::modified(kind, name))
+        }
         Some(_) => Ok(()),
         None if version == Precondition::Optional => Ok(()),
         None => {
             let mut errors = Errors::new();
             let root = Field::root(body);
-            root.get("metadata").get("resourceVersion").invalid("must be specified for an update", &mut errors);
+            root.get("metadata")
+                .get("resourceVersion")
+                .invalid("must be specified for an update", &mut errors);
             write::invalid_if_any(kind, body, errors)
         }
     }

@@ -178,7 +178,10 @@ impl Session {
 /// Waits for events and encodes them. Cancelled and called again, it loses nothing.
 async fn news(watcher: &mut Watcher, resource: &Resource, encoding: &mut Encoding) -> Result<Option<Bytes>> {
     // What the cache holds is what built-in kinds of the stored version are sent as.
-    if matches!(encoding, Encoding::Object) && resource.kind.convert.is_none() && resource.kind.custom.is_none() {
+    if matches!(encoding, Encoding::Object)
+        && resource.kind.convert.is_none()
+        && resource.kind.custom.is_none()
+    {
         return Ok(match watcher.next_bytes().await {
             Ok(Chunk::Events(bytes)) => Some(bytes),
             Ok(Chunk::InitialEventsEnd(revision)) => Some(bookmark(&resource.kind, encoding, revision, true)),
@@ -219,7 +222,9 @@ fn encode_event(event: &Event, resource: &Resource, encoding: &mut Encoding) -> 
 
 fn bookmark(kind: &Kind, encoding: &Encoding, revision: Revision, ends_initial_events: bool) -> Bytes {
     match encoding {
-        Encoding::Object => listwatch::bookmark(&kind.api_version(), &kind.kind, revision, ends_initial_events),
+        Encoding::Object => {
+            listwatch::bookmark(&kind.api_version(), &kind.kind, revision, ends_initial_events)
+        }
         Encoding::Metadata => {
             listwatch::bookmark("meta.k8s.io/v1", "PartialObjectMetadata", revision, ends_initial_events)
         }

@@ -2,8 +2,8 @@
 //!
 //! What is checked here is the definition around the schemas; the schemas themselves are another module's.
 
-use crate::equality;
 use crate::crd;
+use crate::equality;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::Kind;
 use crate::kinds::pod_spec::fill;
