@@ -125,7 +125,7 @@ impl Window {
                 }
             }
         }
-        let bytes = changes.iter().map(size).sum();
+        let bytes = size_of::<Batch>() + changes.iter().map(size).sum::<usize>();
         inner.end = last;
         inner.bytes += bytes;
         inner.changes += changes.len();

@@ -207,7 +207,7 @@ async fn follow(store: &Embedded, model: &Model, back: u8, prefix: u8) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_embedded_engine_is_a_map_with_a_memory(steps in proptest::collection::vec(step(), 1..120)) {

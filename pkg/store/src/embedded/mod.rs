@@ -72,7 +72,7 @@ pub struct Embedded {
     writer: Option<JoinHandle<()>>,
     maintainer: Option<JoinHandle<()>>,
     /// Held for as long as the engine lives.
-    _lock: File,
+    lock: File,
 }
 
 impl Embedded {
@@ -100,7 +100,7 @@ impl Embedded {
         })
         .map_err(|e| unavailable(opening(), e))?;
         let requests = Some(requests);
-        Ok(Self { shared, requests, writer: Some(writer), maintainer: Some(maintainer), _lock: lock })
+        Ok(Self { shared, requests, writer: Some(writer), maintainer: Some(maintainer), lock })
     }
 
     /// How many bytes the log and the snapshot take.
@@ -139,6 +139,9 @@ impl Drop for Embedded {
             }
         }
         self.shared.window.set_down(Some("the store is closed".to_owned()));
+        // By word, not just by closing: a process that is being started elsewhere may have the file open too
+        // for a moment. Should it fail, closing does it.
+        let _ = self.lock.unlock();
     }
 }
 

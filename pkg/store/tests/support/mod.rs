@@ -1,5 +1,5 @@
 //! What the tests of the store share: both engines, ready to use, and ways to look at them.
-#![allow(dead_code, reason = "each test program uses its part of it")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test program uses its part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead, BufReader};
@@ -128,6 +128,25 @@ impl Engine {
         Etcd::connect(&server.endpoints(), None).await.unwrap()
     }
 }
+
+/// Runs each promise on each engine.
+macro_rules! contract {
+    ($($promise:ident)*) => {
+        mod embedded {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                super::$promise($crate::support::Engine::embedded()).await;
+            })*
+        }
+        mod etcd {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                super::$promise($crate::support::Engine::etcd()).await;
+            })*
+        }
+    };
+}
+pub(crate) use contract;
 
 /// A write.
 pub fn put(key: &str, expect: Expect, value: &str) -> Write {
