@@ -4,9 +4,10 @@ use anyhow::{Context, Result};
 use apiserver::{Config, EtcdConfig};
 use clap::Parser;
 use ipnet::IpNet;
+use jiff::SignedDuration;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -51,6 +52,9 @@ struct Flags {
     /// Where ClusterIPs come from.
     #[arg(long, default_value = "10.96.0.0/12")]
     service_cluster_ip_range: IpNet,
+    /// Where node ports come from.
+    #[arg(long, default_value = "30000-32767", value_parser = port_range)]
+    service_node_port_range: RangeInclusive<u16>,
     /// The serving certificate.
     #[arg(long, requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
@@ -72,9 +76,15 @@ struct Flags {
     /// What tokens must be for; the issuer if nothing is given.
     #[arg(long, value_delimiter = ',')]
     api_audiences: Vec<String>,
-    /// How many seconds events are kept.
-    #[arg(long, default_value_t = 3600)]
-    event_ttl_seconds: u64,
+    /// The longest that a service-account token may live, such as 24h.
+    #[arg(long)]
+    service_account_max_token_expiration: Option<SignedDuration>,
+    /// Encrypt Secrets with a new key from now on, and those in the store again.
+    #[arg(long)]
+    rotate_encryption_key: bool,
+    /// How long events are kept.
+    #[arg(long, default_value = "1h")]
+    event_ttl: SignedDuration,
     /// How many reads are answered at once.
     #[arg(long, default_value_t = 400)]
     max_requests_inflight: usize,
@@ -122,6 +132,14 @@ async fn stop_on_signal(shutdown: CancellationToken) {
     shutdown.cancel();
 }
 
+/// `30000-32767`.
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let range = text.split_once('-').and_then(|(from, to)| Some(from.parse().ok()?..=to.parse().ok()?));
+    range
+        .filter(|range| !range.is_empty())
+        .ok_or_else(|| format!("{text:?} is not a range such as 30000-32767"))
+}
+
 fn config(flags: Flags) -> Config {
     let etcd = (!flags.etcd_servers.is_empty()).then_some(EtcdConfig {
         servers: flags.etcd_servers,
@@ -140,7 +158,12 @@ fn config(flags: Flags) -> Config {
         service_account_key_files: flags.service_account_key_file,
         service_account_signing_key_file: flags.service_account_signing_key_file,
         api_audiences: flags.api_audiences,
-        event_ttl: Duration::from_secs(flags.event_ttl_seconds),
+        event_ttl: flags.event_ttl.unsigned_abs(),
+        service_account_max_token_expiration: flags
+            .service_account_max_token_expiration
+            .map(SignedDuration::unsigned_abs),
+        rotate_encryption_key: flags.rotate_encryption_key,
+        service_node_port_range: flags.service_node_port_range,
         max_requests_in_flight: flags.max_requests_inflight,
         max_mutating_requests_in_flight: flags.max_mutating_requests_inflight,
         ..Config::new(flags.data_dir)

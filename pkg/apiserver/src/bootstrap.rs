@@ -5,14 +5,12 @@
 
 use crate::auth::bootstrap::{self as roles, Reconcile};
 use crate::context::Context;
-use crate::error::{ApiError, Result};
-use crate::registry::Resource;
+use crate::error::Result;
 use crate::server::Server;
 use crate::storage::Change;
 use crate::verbs::create;
-use crate::{aggregation, services};
+use crate::{aggregation, peers, services};
 use api::{Value, object};
-use http::StatusCode;
 use listwatch::{Batch, EventType, Scope, Since};
 use serde_json::json;
 use std::sync::Arc;
@@ -41,6 +39,7 @@ pub async fn run(server: &Arc<Server>) -> Result<()> {
         ensure(server, "scheduling.k8s.io", "priorityclasses", "", class, &context).await?;
     }
     own_service(server, &context).await?;
+    peers::announce(server).await?;
     server.catch_up().await?;
     aggregation::pass(server).await
 }
@@ -127,7 +126,7 @@ async fn ensure_role(server: &Server, wanted: Value, context: &Context) -> Resul
     }
 }
 
-/// `default/kubernetes`, and the endpoints behind it.
+/// `default/kubernetes`: what the API is reached by from inside.
 async fn own_service(server: &Server, context: &Context) -> Result<()> {
     let address = services::first_address(server.config.service_cluster_ip_range);
     let service = json!({
@@ -138,55 +137,5 @@ async fn own_service(server: &Server, context: &Context) -> Result<()> {
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": server.address.port()}],
         },
     });
-    ensure(server, "", "services", "default", service, context).await?;
-    let Some(own) = server.config.advertised_address(server.address) else { return Ok(()) };
-    let port = json!({"name": "https", "port": server.address.port(), "protocol": "TCP"});
-    let endpoints = json!({
-        "apiVersion": "v1", "kind": "Endpoints",
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
-        "subsets": [{"addresses": [{"ip": own.to_string()}], "ports": [port]}],
-    });
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
-        "addressType": if own.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{"addresses": [own.to_string()], "conditions": {"ready": true}}],
-        "ports": [port],
-    });
-    replace(server, &server.registry.built_in("", "endpoints"), endpoints, "subsets", context).await?;
-    replace(
-        server,
-        &server.registry.built_in("discovery.k8s.io", "endpointslices"),
-        slice,
-        "endpoints",
-        context,
-    )
-    .await
-}
-
-/// Creates the object in `default`, or sets the one member that says where this server is now.
-async fn replace(
-    server: &Server,
-    resource: &Resource,
-    wanted: Value,
-    member: &str,
-    context: &Context,
-) -> Result<()> {
-    let updated = server
-        .modify(resource, "default", object::name(&wanted), false, |current| {
-            let mut next = current.clone();
-            next[member] = wanted[member].clone();
-            next["ports"] = wanted["ports"].clone();
-            if wanted.get("ports").is_none() {
-                next.as_object_mut().map(|members| members.remove("ports"));
-            }
-            Ok(if next == *current { Change::Keep } else { Change::Put(Box::new(next), Vec::new()) })
-        })
-        .await;
-    match updated {
-        Err(ApiError { code: StatusCode::NOT_FOUND, .. }) => {
-            create::create(server, resource, wanted, "default", context).await.map(|_| ())
-        }
-        other => other.map(|_| ()),
-    }
+    ensure(server, "", "services", "default", service, context).await
 }

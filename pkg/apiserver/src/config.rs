@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct Config {
     pub etcd: Option<EtcdConfig>,
     /// Where ClusterIPs come from.
     pub service_cluster_ip_range: IpNet,
+    /// Where node ports come from.
+    pub service_node_port_range: RangeInclusive<u16>,
     /// The serving certificate and key, where they are given.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// The CA of client certificates, where it is given.
@@ -30,6 +33,10 @@ pub struct Config {
     pub service_account_signing_key_file: Option<PathBuf>,
     /// What tokens are for; the issuer where nothing is given.
     pub api_audiences: Vec<String>,
+    /// No token lives longer than this, whatever is asked for.
+    pub service_account_max_token_expiration: Option<Duration>,
+    /// Begin to encrypt Secrets with a new key.
+    pub rotate_encryption_key: bool,
     /// How long events are kept.
     pub event_ttl: Duration,
     /// How often history is forgotten: what is older than this cannot be watched from any more.
@@ -62,12 +69,15 @@ impl Config {
             tls_sans: Vec::new(),
             etcd: None,
             service_cluster_ip_range: "10.96.0.0/12".parse().expect("a valid range"),
+            service_node_port_range: 30000..=32767,
             tls: None,
             client_ca_file: None,
             service_account_issuer: "https://kubernetes.default.svc.cluster.local".into(),
             service_account_key_files: Vec::new(),
             service_account_signing_key_file: None,
             api_audiences: Vec::new(),
+            service_account_max_token_expiration: None,
+            rotate_encryption_key: false,
             event_ttl: Duration::from_secs(3600),
             compaction_interval: Duration::from_secs(300),
             max_requests_in_flight: 400,

@@ -7,7 +7,7 @@ use crate::identity::{self, Auth};
 use crate::metrics::ServerMetrics;
 use crate::openapi;
 use crate::registry::Registry;
-use crate::{aggregation, bootstrap, compaction, connections, crds, storage};
+use crate::{aggregation, bootstrap, compaction, connections, crds, peers, reseal, storage};
 use api::{Kind, Value};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -94,7 +94,11 @@ pub async fn run(
     let address = listener.local_addr().map_err(StartError::Listen)?;
     let credentials = identity::credentials(&config, address)?;
     let store = open_store(&config).await?;
-    let encryption = Arc::new(Keys::load(&config.data_dir)?);
+    let mut encryption = Keys::load(&config.data_dir)?;
+    if config.rotate_encryption_key {
+        encryption.rotate(&config.data_dir)?;
+    }
+    let encryption = Arc::new(encryption);
     let registry = Registry::start(store.clone(), storage::decoder(encryption.clone())).await?;
     let auth = Auth::new(&config)?;
     let server = Arc::new(Server {
@@ -122,6 +126,8 @@ pub async fn run(
         .map_err(|source| StartError::Pki { dir: server.config.data_dir.clone(), source })?;
     server.bootstrapped.store(true, Relaxed);
     tasks.spawn(bootstrap::keep_default_accounts(server.clone(), shutdown.clone()));
+    tasks.spawn(peers::keep(server.clone(), shutdown.clone()));
+    tasks.spawn(reseal::run(server.clone()));
     tasks.spawn(aggregation::keep(server.clone(), shutdown.clone()));
     tasks.spawn(crds::keep(server.clone(), shutdown.clone()));
     tasks.spawn(compaction::keep(server.clone(), shutdown.clone()));

@@ -7,6 +7,7 @@
 //! commit { services/default/web (absent), clusterips/10.96.3.7 (absent), nodeports/30080 (absent) }
 //! ```
 
+use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::server::Server;
 use api::field::Reason;
@@ -16,11 +17,7 @@ use ipnet::IpNet;
 use serde_json::json;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::RangeInclusive;
 use store::{Expect, Write};
-
-/// Where node ports come from; upstream's default.
-pub const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
 
 const ADDRESSES: &str = "/minik8s/clusterips/";
 const PORTS: &str = "/minik8s/nodeports/";
@@ -36,7 +33,7 @@ pub fn allocate(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Valu
     set_addresses(server, kind, new, old, range)?;
     set_node_ports(server, new, &held);
     let wanted = Claims::of(new);
-    check_range(kind, new, &wanted, &held, range)?;
+    check_range(kind, new, &wanted, &held, &server.config)?;
     let owner = Bytes::from(format!("{}/{}", object::namespace(new), object::name(new)));
     let take = |key: String| Write { key, expect: Expect::Absent, value: Some(owner.clone()) };
     let give = |key: String| Write { key, expect: Expect::Any, value: None };
@@ -180,7 +177,8 @@ fn set_node_ports(server: &Server, new: &mut Value, held: &Claims) {
 }
 
 /// Every address and node port must lie in its range, unless the service has it already.
-fn check_range(kind: &Kind, new: &Value, wanted: &Claims, held: &Claims, range: IpNet) -> Result<()> {
+fn check_range(kind: &Kind, new: &Value, wanted: &Claims, held: &Claims, config: &Config) -> Result<()> {
+    let (range, node_ports) = (config.service_cluster_ip_range, &config.service_node_port_range);
     let mut errors = Vec::new();
     for ip in wanted.addresses.difference(&held.addresses).filter(|ip| !range.contains(*ip)) {
         errors.push(FieldError {
@@ -190,15 +188,15 @@ fn check_range(kind: &Kind, new: &Value, wanted: &Claims, held: &Claims, range: 
             detail: format!("failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}"),
         });
     }
-    for (_, port) in wanted.ports.difference(&held.ports).filter(|(_, port)| !NODE_PORTS.contains(port)) {
+    for (_, port) in wanted.ports.difference(&held.ports).filter(|(_, port)| !node_ports.contains(port)) {
         errors.push(FieldError {
             reason: Reason::Invalid,
             path: "spec.ports[0].nodePort".into(),
             value: Some((*port).into()),
             detail: format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
-                NODE_PORTS.start(),
-                NODE_PORTS.end()
+                node_ports.start(),
+                node_ports.end()
             ),
         });
     }
@@ -255,10 +253,11 @@ fn free_port(server: &Server, taken: &HashSet<u16>) -> Option<u16> {
     let used = used(server, |claims, used: &mut HashSet<u16>| {
         used.extend(claims.ports.into_iter().map(|(_, port)| port))
     });
-    let count = u128::from(NODE_PORTS.end() - NODE_PORTS.start()) + 1;
+    let range = &server.config.service_node_port_range;
+    let count = u128::from(range.end().saturating_sub(*range.start())) + 1;
     let start = random() % count;
     (0..count)
-        .map(|step| NODE_PORTS.start() + ((start + step) % count) as u16)
+        .map(|step| range.start() + ((start + step) % count) as u16)
         .find(|port| !used.contains(port) && !taken.contains(port))
 }
 

@@ -29,7 +29,10 @@ pub async fn handle(server: &Server, accounts: &Resource, call: &Call<'_>) -> Re
     let settings = Settings {
         issuer: server.auth.issuer.clone(),
         audiences: server.auth.audiences.clone(),
-        max_expiration_seconds: None,
+        max_expiration_seconds: server
+            .config
+            .service_account_max_token_expiration
+            .map(|d| d.as_secs() as i64),
         extend_expiration: true,
     };
     let id = uuid::Uuid::new_v4().to_string();
