@@ -27,6 +27,7 @@ pub mod deletion;
 pub mod discovery;
 pub mod encryption;
 pub mod error;
+pub mod flags;
 pub mod handler;
 mod health;
 mod identity;
@@ -52,4 +53,5 @@ mod verbs;
 pub mod write;
 
 pub use config::{Config, EtcdConfig};
+pub use flags::Flags;
 pub use server::{Server, StartError, run};

@@ -1,0 +1,130 @@
+//! The apiserver's flags, under upstream's names wherever upstream has the flag.
+
+use crate::config::{Config, EtcdConfig};
+use clap::Parser;
+use ipnet::IpNet;
+use jiff::SignedDuration;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+/// Serves the Kubernetes API.
+///
+/// With nothing but a data directory it makes its own CA, keys and store, and leaves an admin.kubeconfig there.
+#[derive(Parser)]
+#[command(
+    name = "apiserver",
+    version,
+    after_help = "Example:\n  apiserver --data-dir /var/lib/minik8s &\n  kubectl --kubeconfig /var/lib/minik8s/admin.kubeconfig get namespaces"
+)]
+pub struct Flags {
+    /// The address to listen on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// Where keys, certificates and the embedded store are kept.
+    #[arg(long, default_value = "/var/lib/minik8s")]
+    data_dir: PathBuf,
+    /// The address that others are told to reach this server at.
+    #[arg(long)]
+    advertise_address: Option<IpAddr>,
+    /// More names and addresses for the serving certificate.
+    #[arg(long, value_delimiter = ',')]
+    tls_san: Vec<String>,
+    /// Use etcd at these URLs instead of the embedded store.
+    #[arg(long, value_delimiter = ',')]
+    etcd_servers: Vec<String>,
+    /// The CA of etcd's certificate.
+    #[arg(long)]
+    etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd.
+    #[arg(long, requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// Where ClusterIPs come from.
+    #[arg(long, default_value = "10.96.0.0/12")]
+    service_cluster_ip_range: IpNet,
+    /// Where node ports come from.
+    #[arg(long, default_value = "30000-32767", value_parser = port_range)]
+    service_node_port_range: RangeInclusive<u16>,
+    /// The serving certificate.
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// The key of the serving certificate.
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// The CA of client certificates.
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// Who service-account tokens are from.
+    #[arg(long, default_value = "https://kubernetes.default.svc.cluster.local")]
+    service_account_issuer: String,
+    /// Keys to check service-account tokens with (may be given more than once).
+    #[arg(long)]
+    service_account_key_file: Vec<PathBuf>,
+    /// The key to sign service-account tokens with.
+    #[arg(long)]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// What tokens must be for; the issuer if nothing is given.
+    #[arg(long, value_delimiter = ',')]
+    api_audiences: Vec<String>,
+    /// The longest that a service-account token may live, such as 24h.
+    #[arg(long)]
+    service_account_max_token_expiration: Option<SignedDuration>,
+    /// Encrypt Secrets with a new key from now on, and those in the store again.
+    #[arg(long)]
+    rotate_encryption_key: bool,
+    /// How long events are kept.
+    #[arg(long, default_value = "1h")]
+    event_ttl: SignedDuration,
+    /// How many reads are answered at once.
+    #[arg(long, default_value_t = 400)]
+    max_requests_inflight: usize,
+    /// How many writes are answered at once.
+    #[arg(long, default_value_t = 200)]
+    max_mutating_requests_inflight: usize,
+}
+
+impl From<Flags> for Config {
+    fn from(flags: Flags) -> Config {
+        let etcd = (!flags.etcd_servers.is_empty()).then_some(EtcdConfig {
+            servers: flags.etcd_servers,
+            ca_file: flags.etcd_cafile,
+            cert_file: flags.etcd_certfile,
+            key_file: flags.etcd_keyfile,
+        });
+        Config {
+            advertise_address: flags.advertise_address,
+            tls_sans: flags.tls_san,
+            etcd,
+            service_cluster_ip_range: flags.service_cluster_ip_range,
+            tls: flags.tls_cert_file.zip(flags.tls_private_key_file),
+            client_ca_file: flags.client_ca_file,
+            service_account_issuer: flags.service_account_issuer,
+            service_account_key_files: flags.service_account_key_file,
+            service_account_signing_key_file: flags.service_account_signing_key_file,
+            api_audiences: flags.api_audiences,
+            event_ttl: flags.event_ttl.unsigned_abs(),
+            service_account_max_token_expiration: flags
+                .service_account_max_token_expiration
+                .map(SignedDuration::unsigned_abs),
+            rotate_encryption_key: flags.rotate_encryption_key,
+            service_node_port_range: flags.service_node_port_range,
+            max_requests_in_flight: flags.max_requests_inflight,
+            max_mutating_requests_in_flight: flags.max_mutating_requests_inflight,
+            ..Config::new(flags.data_dir)
+        }
+    }
+}
+
+/// `30000-32767`.
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let range = text.split_once('-').and_then(|(from, to)| Some(from.parse().ok()?..=to.parse().ok()?));
+    range
+        .filter(|range| !range.is_empty())
+        .ok_or_else(|| format!("{text:?} is not a range such as 30000-32767"))
+}
