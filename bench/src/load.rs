@@ -51,7 +51,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// Measures everything.
 pub async fn run(server: &Endpoint, scale: Scale) -> Result<Figures> {
     prepare(server, scale).await.context("prepare namespaces")?;
-    let creates_per_second = creates(server, NAMESPACE, scale.pods, scale.connections).await.context("create pods")?;
+    let creates_per_second =
+        creates(server, NAMESPACE, scale.pods, scale.connections).await.context("create pods")?;
     let gets_per_second = gets(server, scale).await.context("GET pods")?;
     let (lists_per_second, list_bytes) = lists(server, scale).await.context("LIST pods")?;
     let (changes_per_second, watch_bytes_per_second) = watches(server, scale).await.context("watch pods")?;
@@ -80,7 +81,9 @@ pub async fn clean_up(server: &Endpoint) -> Result<()> {
     for namespace in [NAMESPACE, OTHER_NAMESPACE] {
         let pods = format!("{}?gracePeriodSeconds=0", pods_path(namespace));
         connection.exchange(&request("DELETE", &pods, &[]), None).await?;
-        connection.exchange(&request("DELETE", &format!("/api/v1/namespaces/{namespace}"), &[]), None).await?;
+        connection
+            .exchange(&request("DELETE", &format!("/api/v1/namespaces/{namespace}"), &[]), None)
+            .await?;
     }
     Ok(())
 }
@@ -106,7 +109,8 @@ async fn prepare(server: &Endpoint, scale: Scale) -> Result<()> {
 }
 
 async fn post(connection: &mut Connection, path: &str, object: &Value) -> Result<()> {
-    let status = connection.exchange(&request("POST", path, object.to_string().as_bytes()), None).await?.status;
+    let status =
+        connection.exchange(&request("POST", path, object.to_string().as_bytes()), None).await?.status;
     ensure!(status < 300 || status == 409, "POST {path} was answered {status}");
     Ok(())
 }
@@ -189,7 +193,8 @@ async fn repeat(
 
 /// Lets many watch while pods are created; returns changes per second that reached each, and bytes per second in all.
 async fn watches(server: &Endpoint, scale: Scale) -> Result<(f64, f64)> {
-    let watch = format!("{}?watch=true&resourceVersion={}", pods_path(OTHER_NAMESPACE), revision(server).await?);
+    let watch =
+        format!("{}?watch=true&resourceVersion={}", pods_path(OTHER_NAMESPACE), revision(server).await?);
     let watch = Arc::new(request("GET", &watch, &[]));
     let (events, bytes) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = Vec::new();
@@ -205,7 +210,8 @@ async fn watches(server: &Endpoint, scale: Scale) -> Result<(f64, f64)> {
         }));
     }
     let over = Arc::new(AtomicBool::new(false));
-    let writer = tokio::spawn(change(server.connect().await?, events.clone(), scale.watchers as i64, over.clone()));
+    let writer =
+        tokio::spawn(change(server.connect().await?, events.clone(), scale.watchers as i64, over.clone()));
     tokio::time::sleep(scale.window / 5).await;
     let (events_before, bytes_before, started) = (events.load(Relaxed), bytes.load(Relaxed), Instant::now());
     tokio::time::sleep(scale.window).await;
@@ -220,14 +226,20 @@ async fn watches(server: &Endpoint, scale: Scale) -> Result<(f64, f64)> {
 }
 
 /// Makes changes as fast as all watchers together take them.
-async fn change(mut writer: Connection, events: Arc<AtomicI64>, watchers: i64, over: Arc<AtomicBool>) -> Result<()> {
+async fn change(
+    mut writer: Connection,
+    events: Arc<AtomicI64>,
+    watchers: i64,
+    over: Arc<AtomicBool>,
+) -> Result<()> {
     let mut made = 0;
     while !over.load(Relaxed) {
         if made > events.load(Relaxed) / watchers + CHANGES_ON_THE_WAY {
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
         }
-        let answer = writer.exchange(&create_request(OTHER_NAMESPACE, &format!("change-{made}")), None).await?;
+        let answer =
+            writer.exchange(&create_request(OTHER_NAMESPACE, &format!("change-{made}")), None).await?;
         ensure!(answer.status == 201, "a create was answered {}", answer.status);
         made += 1;
     }

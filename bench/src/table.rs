@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn a_peer_has_columns_only_where_there_is_one() {
-        let row = |peer| Row { what: "GET", unit: "/s", ours: Some(2000.0), floor: Some((4000.0, "HTTPS")), peer };
+        let row =
+            |peer| Row { what: "GET", unit: "/s", ours: Some(2000.0), floor: Some((4000.0, "HTTPS")), peer };
         assert_eq!(
             render(&[row(None)]),
             "     unit  ours  floor  ours/floor  the floor is\nGET  /s    2000   4000        0.50  HTTPS\n"

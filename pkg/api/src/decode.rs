@@ -12,6 +12,7 @@
 
 mod syntax;
 
+use crate::place::Place;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::cell::RefCell;
@@ -47,7 +48,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     };
     let duplicates = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let root = Place { parent: None, segment: Segment::Root, duplicates: &duplicates };
+    let root = Reading { place: Place::root(), duplicates: &duplicates };
     let value = root
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
@@ -76,41 +77,17 @@ pub fn duplicate_field(path: &str) -> String {
 /// Duplicates beyond this many are dropped without being listed, as upstream does.
 const MOST_DUPLICATES: usize = 100;
 
-enum Segment<'a> {
-    Root,
-    Name(&'a str),
-    Index(usize),
-}
-
-/// Where a value that is about to be read stands.
-struct Place<'a> {
-    parent: Option<&'a Place<'a>>,
-    segment: Segment<'a>,
+/// A value that is about to be read.
+struct Reading<'a> {
+    place: Place<'a>,
     duplicates: &'a RefCell<Vec<String>>,
 }
 
-impl Place<'_> {
-    fn path(&self) -> String {
-        let mut path = self.parent.map(Place::path).unwrap_or_default();
-        match self.segment {
-            Segment::Root => {}
-            Segment::Name(name) => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(name);
-            }
-            Segment::Index(index) => path.push_str(&format!("[{index}]")),
-        }
-        path
-    }
-
+impl Reading<'_> {
     fn stands_twice(&self, name: &str) {
         let mut duplicates = self.duplicates.borrow_mut();
         if duplicates.len() < MOST_DUPLICATES {
-            let path =
-                Place { parent: Some(self), segment: Segment::Name(name), duplicates: self.duplicates }
-                    .path();
+            let path = self.place.name(name).path();
             if !duplicates.contains(&path) {
                 duplicates.push(path);
             }
@@ -118,7 +95,7 @@ impl Place<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Place<'_> {
+impl<'de> DeserializeSeed<'de> for &Reading<'_> {
     type Value = Value;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -126,7 +103,7 @@ impl<'de> DeserializeSeed<'de> for &Place<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for &Place<'_> {
+impl<'de> Visitor<'de> for &Reading<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,12 +141,8 @@ impl<'de> Visitor<'de> for &Place<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            let place = Place {
-                parent: Some(self),
-                segment: Segment::Index(list.len()),
-                duplicates: self.duplicates,
-            };
-            match access.next_element_seed(&place)? {
+            let element = Reading { place: self.place.index(list.len()), duplicates: self.duplicates };
+            match access.next_element_seed(&element)? {
                 Some(value) => list.push(value),
                 None => return Ok(Value::Array(list)),
             }
@@ -179,9 +152,8 @@ impl<'de> Visitor<'de> for &Place<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(name) = access.next_key::<String>()? {
-            let place =
-                Place { parent: Some(self), segment: Segment::Name(&name), duplicates: self.duplicates };
-            let value = access.next_value_seed(&place)?;
+            let member = Reading { place: self.place.name(&name), duplicates: self.duplicates };
+            let value = access.next_value_seed(&member)?;
             match members.entry(name) {
                 serde_json::map::Entry::Vacant(entry) => {
                     entry.insert(value);

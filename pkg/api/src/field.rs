@@ -1,7 +1,8 @@
 //! A value and where it stands: what validation rules look through and complain with.
 //!
-//! Paths are not built until something is wrong: a [`Field`] is a link to its parent and a segment.
+//! Paths are not built until something is wrong: a [`Field`] is a value and its [`Place`].
 
+use crate::place::Place;
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -140,14 +141,6 @@ impl Errors {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Segment<'a> {
-    Root,
-    Name(&'a str),
-    Key(&'a str),
-    Index(usize),
-}
-
 /// A place in an object, with the value there if there is one.
 ///
 /// ```
@@ -161,8 +154,7 @@ enum Segment<'a> {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Field<'a> {
-    parent: Option<&'a Field<'a>>,
-    segment: Segment<'a>,
+    place: Place<'a>,
     value: Option<&'a Value>,
 }
 
@@ -171,36 +163,36 @@ static NOTHING: Value = Value::Null;
 impl<'a> Field<'a> {
     /// The whole object.
     pub fn root(value: &'a Value) -> Self {
-        Field { parent: None, segment: Segment::Root, value: Some(value) }
+        Field { place: Place::root(), value: Some(value) }
     }
 
     /// The named member, present or not. `null` counts as absent.
     pub fn get(&'a self, name: &'a str) -> Field<'a> {
         let value = self.value.and_then(|v| v.get(name)).filter(|v| !v.is_null());
-        Field { parent: Some(self), segment: Segment::Name(name), value }
+        Field { place: self.place.name(name), value }
     }
 
     /// The elements of a list; none where there is no list.
     pub fn items(&'a self) -> impl Iterator<Item = Field<'a>> {
         let list = self.value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        list.iter().enumerate().map(move |(index, value)| Field {
-            parent: Some(self),
-            segment: Segment::Index(index),
-            value: Some(value),
-        })
+        list.iter()
+            .enumerate()
+            .map(move |(index, value)| Field { place: self.place.index(index), value: Some(value) })
     }
 
     /// The entries of a map; none where there is no map.
     pub fn entries(&'a self) -> impl Iterator<Item = (&'a str, Field<'a>)> {
-        self.value.and_then(Value::as_object).into_iter().flatten().map(move |(key, value)| {
-            (key.as_str(), Field { parent: Some(self), segment: Segment::Key(key), value: Some(value) })
-        })
+        self.value
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .map(move |(key, value)| (key.as_str(), Field { place: self.place.key(key), value: Some(value) }))
     }
 
     /// The place of a map's key, for complaints about it.
     pub fn key(&'a self, key: &'a str) -> Field<'a> {
         let value = self.value.and_then(|v| v.get(key));
-        Field { parent: Some(self), segment: Segment::Key(key), value }
+        Field { place: self.place.key(key), value }
     }
 
     /// The same place with another value to look at: where upstream's paths differ from the wire's.
@@ -259,19 +251,7 @@ impl<'a> Field<'a> {
 
     /// The path from the root: `spec.containers[0].name`.
     pub fn path(&self) -> String {
-        let mut path = self.parent.map(Field::path).unwrap_or_default();
-        match self.segment {
-            Segment::Root => {}
-            Segment::Name(name) => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(name);
-            }
-            Segment::Key(key) => path.push_str(&format!("[{key}]")),
-            Segment::Index(index) => path.push_str(&format!("[{index}]")),
-        }
-        path
+        self.place.path()
     }
 
     /// Complains unless there is a value here that is not an empty string, list or map. Returns whether there is.

@@ -22,6 +22,7 @@ pub mod kinds;
 pub mod meta;
 pub mod names;
 pub mod object;
+pub mod place;
 pub mod printing;
 pub mod quantity;
 pub mod schema;

@@ -2,13 +2,14 @@
 
 use super::structural::{Additional, Bound, Rules, Structural, Type};
 use crate::field::{Errors, FieldError, Reason};
+use crate::place::Place;
 use crate::schema::ListType;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
 /// Complains about `object`; what is unchanged since `old` is let be.
 pub(super) fn validate(schema: &Structural, object: &Value, old: Option<&Value>, errors: &mut Errors) {
-    let root = Place { parent: None, segment: Segment::Root };
+    let root = Place::root();
     let mut outcome = Outcome::default();
     check(schema, object, old, &root, &mut outcome);
     outcome.complaints.into_iter().for_each(|complaint| errors.push(complaint));
@@ -22,44 +23,6 @@ pub(super) fn validate(schema: &Structural, object: &Value, old: Option<&Value>,
     }
     if before.is_empty() {
         check_lists(schema, object, &root, errors);
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Segment<'a> {
-    Root,
-    Name(&'a str),
-    Index(usize),
-}
-
-/// Where a value stands. Upstream writes keys of maps as it writes names of members.
-struct Place<'a> {
-    parent: Option<&'a Place<'a>>,
-    segment: Segment<'a>,
-}
-
-impl<'a> Place<'a> {
-    fn name(&'a self, name: &'a str) -> Place<'a> {
-        Place { parent: Some(self), segment: Segment::Name(name) }
-    }
-
-    fn index(&'a self, index: usize) -> Place<'a> {
-        Place { parent: Some(self), segment: Segment::Index(index) }
-    }
-
-    fn path(&self) -> String {
-        let mut path = self.parent.map(Place::path).unwrap_or_default();
-        match self.segment {
-            Segment::Root => {}
-            Segment::Name(name) => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(name);
-            }
-            Segment::Index(index) => path.push_str(&format!("[{index}]")),
-        }
-        path
     }
 }
 

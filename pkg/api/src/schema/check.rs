@@ -5,6 +5,7 @@
 //! be what they stand for; quantities become canonical, so that equal amounts are equal text from here on.
 
 use super::{Format, Schema, Type, definitions};
+use crate::place::Place;
 use crate::quantity::Quantity;
 use serde_json::Value;
 use std::fmt;
@@ -49,7 +50,7 @@ impl Schema {
     /// Checks a decoded object, drops what is `null` or unknown, and lists the unknown.
     pub fn check(&self, value: &mut Value) -> Result<Vec<UnknownField>, TypeError> {
         let mut unknown = Vec::new();
-        let structure = Place { parent: None, segment: Segment::Root };
+        let structure = Place::root();
         check(self, value, "", &structure, &mut unknown)?;
         Ok(unknown)
     }
@@ -57,35 +58,6 @@ impl Schema {
 
 /// Unknown fields beyond this many are dropped without being listed.
 const MOST_UNKNOWN: usize = 100;
-
-#[derive(Clone, Copy)]
-enum Segment<'a> {
-    Root,
-    Name(&'a str),
-    Index(usize),
-}
-
-struct Place<'a> {
-    parent: Option<&'a Place<'a>>,
-    segment: Segment<'a>,
-}
-
-impl Place<'_> {
-    fn path(&self, with_indexes: bool) -> String {
-        let mut path = self.parent.map(|parent| parent.path(with_indexes)).unwrap_or_default();
-        match self.segment {
-            Segment::Name(name) => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(name);
-            }
-            Segment::Index(index) if with_indexes => path.push_str(&format!("[{index}]")),
-            Segment::Root | Segment::Index(_) => {}
-        }
-        path
-    }
-}
 
 fn check(
     schema: &Schema,
@@ -96,7 +68,7 @@ fn check(
 ) -> Result<(), TypeError> {
     let wrong = |value: &Value| {
         let (structure, found, expected) = (structure.to_owned(), json_type(value), go_type(schema));
-        Err(TypeError { path: place.path(false), fault: Fault::Type { structure, found, expected } })
+        Err(TypeError { path: place.path_of_members(), fault: Fault::Type { structure, found, expected } })
     };
     match &schema.ty {
         Type::Any => Ok(()),
@@ -115,7 +87,7 @@ fn check(
         Type::Array(element) => {
             let Some(items) = value.as_array_mut() else { return wrong(value) };
             for (index, item) in items.iter_mut().enumerate() {
-                let place = Place { parent: Some(place), segment: Segment::Index(index) };
+                let place = place.index(index);
                 zero_if_null(element, item);
                 check(element, item, structure, &place, unknown)?;
             }
@@ -126,13 +98,16 @@ fn check(
             match text.parse::<Quantity>() {
                 Ok(quantity) => *value = Value::String(quantity.to_string()),
                 Err(error) => {
-                    return Err(TypeError { path: place.path(false), fault: Fault::Text(error.to_string()) });
+                    return Err(TypeError {
+                        path: place.path_of_members(),
+                        fault: Fault::Text(error.to_string()),
+                    });
                 }
             }
             Ok(())
         }
         Type::String(format) if value.is_string() => match text_fault(*format, value) {
-            Some(fault) => Err(TypeError { path: place.path(false), fault: Fault::Text(fault) }),
+            Some(fault) => Err(TypeError { path: place.path_of_members(), fault: Fault::Text(fault) }),
             None => Ok(()),
         },
         Type::Integer { wide: true } if value.is_i64() => Ok(()),
@@ -163,7 +138,7 @@ fn check_members(
         if failed.is_err() || member.is_null() && additional.is_none() {
             return failed.is_err();
         }
-        let place = Place { parent: Some(place), segment: Segment::Name(name) };
+        let place = place.name(name);
         match properties.get(name.as_str()).or(additional.as_deref()) {
             Some(schema) => {
                 zero_if_null(schema, member);
@@ -173,7 +148,7 @@ fn check_members(
             None if schema.preserve_unknown => true,
             None => {
                 if unknown.len() < MOST_UNKNOWN {
-                    unknown.push(place.path(true));
+                    unknown.push(place.path());
                 }
                 false
             }
