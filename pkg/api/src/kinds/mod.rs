@@ -1,11 +1,5 @@
 //! The built-in kinds: one file each, one line each in [`BUILT_IN`].
 
-pub mod core;
-pub mod pod_spec;
-mod rules;
-pub mod service;
-
-// Other groups.
 pub mod apiextensions;
 pub mod apps;
 pub mod authentication;
@@ -14,13 +8,16 @@ pub mod autoscaling;
 pub mod batch;
 pub mod certificates;
 pub mod coordination;
+pub mod core;
 pub mod discovery;
 pub mod events;
 pub mod minik8s;
 pub mod networking;
 pub mod node;
+pub mod pod_spec;
 pub mod policy;
 pub mod rbac;
+mod rules;
 pub mod scheduling;
 pub mod storage;
 
@@ -44,8 +41,8 @@ const BUILT_IN: &[fn() -> Kind] = &[
     core::replication_controller::kind,
     core::resource_quota::kind,
     core::secret::kind,
+    core::service::kind,
     core::service_account::kind,
-    service::kind,
     // apiextensions.k8s.io/v1
     apiextensions::custom_resource_definition::kind,
     // apps/v1

@@ -14,4 +14,5 @@ pub(super) mod pod_template;
 pub mod replication_controller;
 pub(super) mod resource_quota;
 pub(super) mod secret;
+pub(super) mod service;
 pub(super) mod service_account;
