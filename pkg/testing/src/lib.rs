@@ -1,1 +1,21 @@
 //! What tests share: a real apiserver on a free port, real etcd, conditions to wait for. Dev-dependency only.
+//!
+//! ```text
+//! Engine ──> TestServer ──> kube::Client   as admin, as anybody, with a token, as nobody
+//!                └────────> Http           the same, for requests that no client library sends
+//!                             └──> Watch   events as they come
+//! eventually(condition)                    for what happens by itself
+//! ```
+//!
+//! Nothing here waits a fixed time, and everything that waits gives up after [`PATIENCE`]. What cannot go on panics:
+//! a test that cannot start its server has failed.
+
+mod etcd;
+mod eventually;
+mod http;
+mod server;
+
+pub use etcd::EtcdServer;
+pub use eventually::{PATIENCE, eventually, in_time};
+pub use http::{Answer, Event, Http, Watch};
+pub use server::{Engine, TestServer};

@@ -1,0 +1,211 @@
+//! Watches: every change once, in order, from any moment on.
+
+use crate::{CONFIG_MAPS, config_map, version};
+use futures::future::join_all;
+use serde_json::{Value, json};
+use std::time::Duration;
+use testing::{Engine, Event, Http, TestServer, Watch, in_time};
+
+/// Events in short: `ADDED a`, `BOOKMARK `.
+fn told(events: &[Event]) -> Vec<String> {
+    events.iter().map(|event| format!("{} {}", event.kind, event.name())).collect()
+}
+
+async fn take(watch: &mut Watch, count: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        events.push(watch.next().await.expect("the watch goes on"));
+    }
+    events
+}
+
+async fn set(http: &Http, name: &str, data: &str) -> Value {
+    let patch = json!({"data": {"key": data}});
+    http.patch(&format!("{CONFIG_MAPS}/{name}"), "merge", &patch).await.expect(200)
+}
+
+async fn label(http: &Http, name: &str, value: Value) -> Value {
+    let patch = json!({"metadata": {"labels": {"color": value}}});
+    http.patch(&format!("{CONFIG_MAPS}/{name}"), "merge", &patch).await.expect(200)
+}
+
+#[tokio::test]
+async fn a_watch_resumes_from_any_moment() {
+    for engine in Engine::both() {
+        let server = TestServer::start_on(engine).await;
+        let http = server.http();
+        let start = http.get(CONFIG_MAPS).await.expect(200);
+        let mut moments = vec![version(&start).to_owned()];
+        let mut history = Vec::new();
+        for name in ["a", "b"] {
+            moments.push(version(&http.post(CONFIG_MAPS, &config_map(name, "1")).await.expect(201)).to_owned());
+            history.push(format!("ADDED {name}"));
+        }
+        moments.push(version(&set(&http, "a", "2").await).to_owned());
+        history.push("MODIFIED a".into());
+        http.delete(&format!("{CONFIG_MAPS}/b"), &Value::Null).await.expect(200);
+        history.push("DELETED b".into());
+
+        for (seen, moment) in moments.iter().enumerate() {
+            let mut watch = http.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={moment}")).await;
+            let events = take(&mut watch, history.len() - seen).await;
+            assert_eq!(told(&events), history[seen..], "from {moment}");
+            let versions: Vec<u64> = events.iter().map(|event| event.version().parse().unwrap()).collect();
+            assert!(versions.is_sorted() && versions[0] > moment.parse().unwrap(), "{versions:?} from {moment}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_without_a_moment_begins_with_what_is_there() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    http.post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
+    for query in ["watch=true", "watch=1&resourceVersion=0"] {
+        let mut watch = http.watch(&format!("{CONFIG_MAPS}?{query}&fieldSelector=metadata.name%3Da")).await;
+        assert_eq!(told(&take(&mut watch, 1).await), ["ADDED a"]);
+    }
+    let mut old_path = http.watch("/api/v1/watch/namespaces/default/configmaps/a").await;
+    assert_eq!(told(&take(&mut old_path, 1).await), ["ADDED a"]);
+}
+
+#[tokio::test]
+async fn initial_events_end_with_a_bookmark() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    for name in ["a", "b"] {
+        http.post(CONFIG_MAPS, &config_map(name, "1")).await.expect(201);
+    }
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut watch = http.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+    let events = take(&mut watch, 3).await;
+    assert_eq!(told(&events), ["ADDED a", "ADDED b", "BOOKMARK "]);
+    let bookmark = &events[2].object;
+    assert_eq!(bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!((&bookmark["kind"], &bookmark["apiVersion"]), (&json!("ConfigMap"), &json!("v1")));
+    let moment = version(bookmark).to_owned();
+    set(&http, "a", "2").await;
+    assert_eq!(told(&take(&mut watch, 1).await), ["MODIFIED a"]);
+    let mut resumed = http.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={moment}")).await;
+    assert_eq!(told(&take(&mut resumed, 1).await), ["MODIFIED a"]);
+
+    for query in ["sendInitialEvents=true", "resourceVersionMatch=NotOlderThan", "resourceVersion=x"] {
+        let answer = http.get(&format!("{CONFIG_MAPS}?watch=true&{query}")).await;
+        assert!(matches!(answer.code, 400 | 422), "{query}: {} {}", answer.code, answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_it_was_asked_to_with_a_last_bookmark() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let start = http.get(CONFIG_MAPS).await.expect(200);
+    let query = format!("watch=true&timeoutSeconds=1&resourceVersion={}", version(&start));
+    let events = http.watch(&format!("{CONFIG_MAPS}?{query}")).await.rest().await;
+    assert!(events.is_empty(), "{events:?}");
+    let events = http.watch(&format!("{CONFIG_MAPS}?{query}&allowWatchBookmarks=true")).await.rest().await;
+    assert_eq!(told(&events), ["BOOKMARK "]);
+}
+
+#[tokio::test]
+async fn a_selector_turns_changes_into_arrivals_and_departures() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let start = http.get(CONFIG_MAPS).await.expect(200);
+    let query = format!("watch=true&resourceVersion={}&labelSelector=color%3Dred", version(&start));
+    let mut watch = http.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+    http.post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
+    label(&http, "a", json!("red")).await;
+    set(&http, "a", "2").await;
+    let left = label(&http, "a", json!("blue")).await;
+    label(&http, "a", json!("red")).await;
+    http.delete(&format!("{CONFIG_MAPS}/a"), &Value::Null).await.expect(200);
+    let events = take(&mut watch, 5).await;
+    assert_eq!(told(&events), ["ADDED a", "MODIFIED a", "DELETED a", "ADDED a", "DELETED a"]);
+    assert_eq!(events[2].version(), version(&left), "a departure carries the version of the change");
+    assert_eq!(events[2].object["metadata"]["labels"]["color"], "red", "and the last state that was seen");
+}
+
+#[tokio::test]
+async fn a_moment_that_is_forgotten_is_gone() {
+    let server = TestServer::start_with(Engine::Embedded, |config| {
+        config.compaction_interval = Duration::from_millis(50);
+    })
+    .await;
+    let http = server.http();
+    let too_old = testing::eventually("history is forgotten", async || {
+        set_any(&http).await;
+        let mut watch = http.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=1&timeoutSeconds=1")).await;
+        watch.next().await.filter(|event| event.kind == "ERROR")
+    })
+    .await;
+    let status = &too_old.object;
+    assert_eq!((&status["code"], &status["reason"]), (&json!(410), &json!("Expired")), "{status}");
+}
+
+async fn set_any(http: &Http) {
+    let apply = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"n": format!("{:?}", std::time::Instant::now())}});
+    let path = format!("{CONFIG_MAPS}/any?fieldManager=m");
+    let answer = http.patch(&path, "apply", &apply).await;
+    assert!(matches!(answer.code, 200 | 201), "{}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_watches_see_every_change_in_order() {
+    const WATCHES: usize = 1000;
+    const CHANGES: usize = 20;
+    let server = TestServer::start().await;
+    let http = server.http();
+    let start = http.get(CONFIG_MAPS).await.expect(200);
+    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", version(&start));
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES / 50 {
+        watches.extend(join_all((0..50).map(|_| http.watch(&path))).await);
+    }
+    let expected: Vec<String> = (0..CHANGES).map(|index| format!("ADDED c{index}")).collect();
+    for index in 0..CHANGES {
+        http.post(CONFIG_MAPS, &config_map(&format!("c{index}"), "1")).await.expect(201);
+    }
+    let all = join_all(watches.iter_mut().map(|watch| take(watch, CHANGES))).await;
+    for events in all {
+        assert_eq!(told(&events), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_watcher_that_does_not_read_does_not_slow_writers() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let start = http.get(CONFIG_MAPS).await.expect(200);
+    // Never read from: what is written fills its socket and then its window.
+    let stuck = http.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", version(&start))).await;
+    let large = "x".repeat(500_000);
+    http.post(CONFIG_MAPS, &config_map("big", &large)).await.expect(201);
+    in_time("two hundred writes beside a stuck watcher", async {
+        for round in 0..200 {
+            set(&http, "big", &format!("{round}{large}")).await;
+        }
+    })
+    .await;
+    drop(stuck);
+    assert_eq!(server.http().get("/readyz").await.text(), "ok");
+}
+
+#[tokio::test]
+async fn tables_and_metadata_can_be_watched_too() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    http.post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
+    let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3Da");
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let answer = http.send("GET", &path, &table, "").await;
+    let event: Value = serde_json::from_str(answer.text().lines().next().unwrap()).unwrap();
+    assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("ADDED"), &json!("Table")), "{event}");
+    assert_eq!(event["object"]["rows"][0]["cells"][0], "a");
+    assert_eq!(event["object"]["columnDefinitions"][0]["name"], "Name");
+    let partial = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")];
+    let answer = http.send("GET", &path, &partial, "").await;
+    let event: Value = serde_json::from_str(answer.text().lines().next().unwrap()).unwrap();
+    assert_eq!(event["object"]["kind"], "PartialObjectMetadata");
+    assert!(event["object"].get("data").is_none());
+}
