@@ -44,6 +44,11 @@ impl Call<'_> {
     pub fn context(&self) -> Result<Context> {
         Context::new(self.user.clone(), self.query, self.headers, jiff::Timestamp::now())
     }
+
+    /// Whether the user may also create what an update or a patch did not find.
+    pub fn may_create(&self, server: &Server) -> Result<()> {
+        authorize(server, &Attributes { verb: "create", ..attributes(&self.user, self.info) })
+    }
 }
 
 /// Answers a request. Errors become answers too.
@@ -95,7 +100,7 @@ async fn answer(
     }
     let user = identity::authenticate(server, connection, headers)?;
     let user = identity::impersonate(server, user, headers)?;
-    authorize(server, &user, &info)?;
+    authorize(server, &attributes(&user, &info))?;
     let Some(target) = &info.target else {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err(ApiError::no_such_path());

@@ -93,6 +93,7 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
         .await;
     match merged {
         Err(error) if error.code == StatusCode::NOT_FOUND && matches!(part, Part::Main) => {
+            call.may_create(server)?;
             let new = patch::apply(kind.schema(), None, &named, &by, context.force)?;
             let created = create::create(server, resource, new, namespace, &context).await?;
             answer::object(resource, call, StatusCode::CREATED, created, &context)

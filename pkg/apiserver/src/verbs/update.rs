@@ -29,6 +29,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
         Err(error)
             if error.code == StatusCode::NOT_FOUND && kind.create_on_update && matches!(part, Part::Main) =>
         {
+            call.may_create(server)?;
             let created = create::create(server, resource, body, namespace, &context).await?;
             answer::object(resource, call, StatusCode::CREATED, created, &context)
         }
