@@ -161,14 +161,9 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
     }
 }
 
-fn authorize(server: &Server, user: &User, info: &RequestInfo<'_>) -> Result<()> {
-    let attributes = attributes(user, info);
-    let decision = server.auth.authorize(&attributes);
-    if decision.allowed {
-        Ok(())
-    } else {
-        Err(identity::forbidden(&attributes, &decision.reason.to_string()))
-    }
+fn authorize(server: &Server, attributes: &Attributes<'_>) -> Result<()> {
+    let decision = server.auth.authorize(attributes);
+    if decision.allowed { Ok(()) } else { Err(identity::forbidden(attributes, &decision.reason.to_string())) }
 }
 
 /// What a request wants, as authorizers see it.
