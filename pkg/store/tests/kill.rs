@@ -23,6 +23,7 @@ use store::{Change, Embedded, Error, Etcd, Expect, News, Range, Revision, Store,
 use support::{EtcdServer, PATIENCE, changes_until, set};
 
 const ROUNDS: usize = 32;
+const SOAK_ROUNDS: usize = 500;
 const WRITERS: usize = 8;
 /// So small that snapshots are written and segments removed in every round.
 const SMALL: Options = Options { segment_bytes: 32 << 10, garbage_bytes_min: 32 << 10 };
@@ -152,7 +153,7 @@ fn the_embedded_engine_keeps_what_it_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut witness = Witness::default();
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         let engine = format!("embedded {}", dir.path().display());
         let mut writer = Writer::start(&engine, round, witness.verified);
         writer.listen(random(1, 400));
@@ -180,7 +181,7 @@ fn etcd_keeps_what_it_acknowledged() {
     witness.verified = begin;
     let followed = Arc::new(AtomicU64::new(begin));
     let follower = runtime.spawn(follow(url.clone(), followed.clone()));
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         // What the follower has not seen yet must stay.
         let compact = witness.verified.min(followed.load(Ordering::SeqCst));
         let mut writer = Writer::start(&format!("etcd {url}"), round, compact);
@@ -235,4 +236,9 @@ async fn follow(url: String, after: Arc<AtomicU64>) -> Vec<Change> {
 /// Another number each time.
 fn random(from: usize, to: usize) -> usize {
     from + RandomState::new().hash_one(0) as usize % (to - from)
+}
+
+/// `make soak` looks longer.
+fn rounds() -> usize {
+    if std::env::var_os("SOAK").is_some() { SOAK_ROUNDS } else { ROUNDS }
 }

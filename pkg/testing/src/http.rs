@@ -45,7 +45,13 @@ impl Http {
     }
 
     /// Sends any request at all.
-    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
         let response = self.respond(method, path, headers, body.into()).await;
         let (parts, body) = response.into_parts();
         let body = in_time("the whole answer", body.collect()).await.expect("the whole answer").to_bytes();
@@ -95,7 +101,13 @@ impl Http {
         watch
     }
 
-    async fn respond(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Bytes) -> Response<Body> {
+    async fn respond(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Response<Body> {
         let method: Method = method.parse().expect("a method");
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
