@@ -86,8 +86,10 @@ pub fn changed_object(
     default(kind, &mut new);
     admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
     match part {
+        Part::Main => (kind.prepare)(&mut new, Some(old)),
         Part::Status => (kind.prepare_status)(&mut new, Some(old)),
-        _ => (kind.prepare)(&mut new, Some(old)),
+        // It exists to change what `prepare` protects.
+        Part::Other(_) => {}
     }
     count_generation(kind, &mut new, old, part);
     if !context.is_apply {
