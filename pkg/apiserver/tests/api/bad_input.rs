@@ -156,7 +156,7 @@ async fn patches_that_are_meant_badly() {
         ("an unknown directive", "application/strategic-merge-patch+json", r#"{"spec":{"$patch":"explode"}}"#.into(), &[400, 422, 500]),
         ("no merge key", "application/strategic-merge-patch+json", r#"{"spec":{"template":{"spec":{"containers":[{"image":"x"}]}}}}"#.into(), &[400, 422, 500]),
         ("an order of nonsense", "application/strategic-merge-patch+json", r#"{"spec":{"template":{"spec":{"$setElementOrder/containers":[1,[],{}]}}}}"#.into(), &[400, 422, 500]),
-        ("no manager", "application/apply-patch+yaml", "{}".into(), &[400]),
+        ("no manager", "application/apply-patch+yaml", "{}".into(), &[422]),
         ("plain JSON", "application/json", "{}".into(), &[415]),
     ];
     for (what, media_type, body, codes) in cases {

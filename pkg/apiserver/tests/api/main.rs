@@ -6,6 +6,7 @@ mod control_plane;
 mod crds;
 mod crud;
 mod identity;
+mod kinds;
 mod lists;
 mod patches;
 mod services;
