@@ -174,6 +174,7 @@ pub fn attributes<'a>(user: &'a User, info: &'a RequestInfo<'a>) -> Attributes<'
             subresource: target.subresource,
             namespace: &target.namespace,
             name: &target.name,
+            field_selector: &info.fields,
             ..Attributes::resource(user, info.verb, target.group, target.resource)
         },
         None => Attributes::non_resource(user, info.verb, info.path),

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::error::{ApiError, Result};
+use api::selector::FieldSelector;
 use http::Method;
 use std::borrow::Cow;
 
@@ -18,6 +19,8 @@ pub struct RequestInfo<'a> {
     pub path: &'a str,
     /// What it names; `None` for paths that are not of a resource.
     pub target: Option<Target<'a>>,
+    /// What the field selector of a collection request wants fields to equal.
+    pub fields: Vec<(String, String)>,
 }
 
 /// The resource that a path names.
@@ -42,7 +45,7 @@ pub struct Target<'a> {
 impl<'a> RequestInfo<'a> {
     /// Understands method, path and query. Never fails: what is not a resource is a plain path.
     pub fn parse(method: &Method, path: &'a str, query: &Query) -> RequestInfo<'a> {
-        let plain = RequestInfo { verb: plain_verb(method), path, target: None };
+        let plain = RequestInfo { verb: plain_verb(method), path, target: None, fields: Vec::new() };
         let Some((group, version, rest)) = group_version(path) else { return plain };
         let (rest, old_watch) = match rest.strip_prefix("watch/") {
             Some(rest) => (rest, true),
@@ -64,17 +67,25 @@ impl<'a> RequestInfo<'a> {
             Method::GET | Method::HEAD => "get",
             _ => "",
         };
+        let fields = match verb {
+            "list" | "watch" | "deletecollection" => wanted_fields(query),
+            _ => Vec::new(),
+        };
         // A list that can only be about one object is authorized as being about it.
-        if matches!(verb, "list" | "watch" | "deletecollection")
+        if let Some((_, name)) = fields.iter().find(|(field, _)| field == "metadata.name")
             && target.name.is_empty()
-            && let Some(selector) = query.get("fieldSelector")
-            && let Some(name) = selector.strip_prefix("metadata.name=")
-            && !name.contains([',', '=', '!'])
         {
-            target.name = Cow::Owned(name.to_owned());
+            target.name = Cow::Owned(name.clone());
         }
-        RequestInfo { verb, path, target: Some(target) }
+        RequestInfo { verb, path, target: Some(target), fields }
     }
+}
+
+/// What must be equal to be selected. A selector that cannot be read selects nothing here; whoever uses it complains.
+fn wanted_fields(query: &Query) -> Vec<(String, String)> {
+    let selector = query.get("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
+    let terms = selector.iter().flat_map(|selector| selector.terms()).filter(|term| term.equal);
+    terms.map(|term| (term.field.to_string(), term.value.to_string())).collect()
 }
 
 fn plain_verb(method: &Method) -> &'static str {

@@ -123,9 +123,7 @@ fn set_addresses(
             match had {
                 Some(had) => had.to_owned(),
                 None => free_address(server, range)
-                    .ok_or_else(|| {
-                        ApiError::internal(format!("failed to allocate a serviceIP: range {range} is full"))
-                    })?
+                    .ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?
                     .to_string(),
             }
         }

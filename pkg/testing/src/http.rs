@@ -45,17 +45,23 @@ impl Http {
     }
 
     /// Sends any request at all.
-    pub async fn send(
+    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        let answer = self.try_send(method, path, headers, body).await;
+        answer.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// As [`Http::send`], where it may be that nobody answers.
+    pub async fn try_send(
         &self,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answer {
-        let response = self.respond(method, path, headers, body.into()).await;
+    ) -> kube::Result<Answer> {
+        let response = self.respond(method, path, headers, body.into()).await?;
         let (parts, body) = response.into_parts();
-        let body = in_time("the whole answer", body.collect()).await.expect("the whole answer").to_bytes();
-        Answer { code: parts.status.as_u16(), headers: parts.headers, body }
+        let body = in_time("the whole answer", body.collect()).await?.to_bytes();
+        Ok(Answer { code: parts.status.as_u16(), headers: parts.headers, body })
     }
 
     /// GET.
@@ -92,6 +98,7 @@ impl Http {
     /// Begins a watch; the path has `watch=true` in its query.
     pub async fn watch(&self, path: &str) -> Watch {
         let response = self.respond("GET", path, &[], Bytes::new()).await;
+        let response = response.unwrap_or_else(|error| panic!("watch {path}: {error}"));
         let code = response.status();
         let mut watch = Watch { body: response.into_body(), received: BytesMut::new() };
         if code != http::StatusCode::OK {
@@ -107,14 +114,14 @@ impl Http {
         path: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Response<Body> {
+    ) -> kube::Result<Response<Body>> {
         let method: Method = method.parse().expect("a method");
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::from(body.to_vec())).expect("a request");
-        in_time(path, self.0.send(request)).await.unwrap_or_else(|error| panic!("{path}: {error}"))
+        in_time(path, self.0.send(request)).await
     }
 }
 

@@ -210,7 +210,11 @@ impl Drop for TestServer {
 async fn client_config(dir: &Path) -> kube::Config {
     let kubeconfig = Kubeconfig::read_from(dir.join("admin.kubeconfig")).expect("the admin's kubeconfig");
     let options = KubeConfigOptions::default();
-    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("the admin's kubeconfig")
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let mut config = config.expect("the admin's kubeconfig");
+    // A refusal is what some tests want to see.
+    config.default_retry = false;
+    config
 }
 
 async fn launch(config: Config, address: SocketAddr) -> (Running, SocketAddr) {

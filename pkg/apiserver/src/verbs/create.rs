@@ -52,6 +52,8 @@ pub async fn create(
         }
         let writes = write::new_object(server, resource, &mut new, context)?;
         if context.dry_run {
+            // No write will find out that the name is taken.
+            server.catch_up().await?;
             if resource.cache.get(object::namespace(&new), object::name(&new)).is_some() {
                 return Err(ApiError::already_exists(kind, object::name(&new)));
             }

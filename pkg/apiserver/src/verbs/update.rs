@@ -16,9 +16,10 @@ use http::StatusCode;
 pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part: Part) -> Result<Answer> {
     let kind = &*resource.kind;
     let context = call.context()?;
-    let body = decode::object(kind, call.headers, &call.body, &context)?;
+    let mut body = decode::object(kind, call.headers, &call.body, &context)?;
     let (namespace, name) = (&*call.target.namespace, &*call.target.name);
     check_identity(kind, &body, namespace, name)?;
+    set_namespace(kind, &mut body, namespace);
     let updated = server
         .modify(resource, namespace_of(kind, namespace), name, context.dry_run, |current| {
             check_preconditions(kind, &body, current, Precondition::of(kind))?;
@@ -57,6 +58,16 @@ pub fn check_identity(kind: &Kind, body: &Value, namespace: &str, name: &str) ->
         )));
     }
     Ok(())
+}
+
+/// The namespace of the path goes without saying.
+fn set_namespace(kind: &Kind, body: &mut Value, namespace: &str) {
+    let metadata = object::object_mut(body, "metadata");
+    if kind.namespaced() {
+        metadata.insert("namespace".into(), namespace.into());
+    } else {
+        metadata.remove("namespace");
+    }
 }
 
 /// Whether a write must name the resourceVersion it is based on.

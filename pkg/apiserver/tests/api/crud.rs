@@ -143,10 +143,9 @@ async fn generation_counts_changes_of_the_wish_only() {
     object["spec"]["replicas"] = 2.into();
     object["status"] = json!({"replicas": 7});
     object["metadata"]["generation"] = 40.into();
-    object["metadata"]["uid"] = object["metadata"]["uid"].clone();
     object = http.put(&path, &object).await.expect(200);
     assert_eq!(object["metadata"]["generation"], 2);
-    assert_eq!(object["status"], json!({}), "the main resource does not write status");
+    assert!(object["status"].get("replicas").is_none(), "the main resource does not write status");
     object["status"] = json!({"replicas": 7, "observedGeneration": 2});
     object["spec"]["replicas"] = 9.into();
     object = http.put(&format!("{path}/status"), &object).await.expect(200);

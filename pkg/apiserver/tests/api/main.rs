@@ -1,8 +1,17 @@
 //! The apiserver as its clients see it: a real one, over TLS, on both engines where the engine matters.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bad_input;
+mod control_plane;
+mod crds;
 mod crud;
+mod identity;
+mod kinds;
 mod lists;
+mod patches;
+mod services;
+mod shapes;
+mod watches;
 
 use serde_json::{Value, json};
 

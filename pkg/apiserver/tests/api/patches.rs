@@ -109,7 +109,7 @@ async fn apply_creates_changes_and_takes_back() {
     assert_eq!(left["data"], json!({"x": "2"}), "somebody else still wants it");
 
     let nameless = http.patch(&path, "apply", &object(json!({}))).await;
-    assert_eq!(nameless.code, 400, "apply needs a field manager: {}", nameless.text());
+    assert_eq!(nameless.code, 422, "apply needs a field manager: {}", nameless.text());
     let with_fields = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{}]}});
     let refused = apply(&http, &path, "me", "", with_fields).await;
     assert_eq!(refused.code, 400, "{}", refused.text());

@@ -89,7 +89,7 @@ async fn yaml_goes_both_ways() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n  key: |\n    two\n    lines\n";
     let yaml = [("content-type", "application/yaml"), ("accept", "application/yaml")];
     let created = http.send("POST", CONFIG_MAPS, &yaml, text).await;
-    assert_eq!(created.code, 201);
+    created.expect(201);
     assert!(created.headers["content-type"].to_str().unwrap().starts_with("application/yaml"));
     assert!(created.text().contains("name: y"), "{}", created.text());
     assert_eq!(http.get(&format!("{CONFIG_MAPS}/y")).await.expect(200)["data"]["key"], "two\nlines\n");

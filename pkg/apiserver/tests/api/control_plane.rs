@@ -1,0 +1,143 @@
+//! Several apiservers as one, and one that comes and goes.
+
+use crate::{CONFIG_MAPS, config_map, names, version};
+use serde_json::{Value, json};
+use testing::{Engine, Http, TestServer, in_time};
+
+#[tokio::test]
+async fn what_one_acknowledged_the_other_shows() {
+    let one = TestServer::start_on(Engine::etcd()).await;
+    let two = one.twin().await;
+    let (a, b) = (one.http(), two.http());
+    let start = b.get(CONFIG_MAPS).await.expect(200);
+    let mut watch = b.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", version(&start))).await;
+    for round in 0..30 {
+        let name = format!("c{round:02}");
+        let (writer, reader) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        let made = writer.post(CONFIG_MAPS, &config_map(&name, "1")).await.expect(201);
+        let read = reader.get(&format!("{CONFIG_MAPS}/{name}")).await.expect(200);
+        assert_eq!(version(&read), version(&made));
+        let list = reader.get(CONFIG_MAPS).await.expect(200);
+        assert!(names(&list).contains(&name.as_str()));
+        let not_older = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", version(&made));
+        assert!(names(&reader.get(&not_older).await.expect(200)).contains(&name.as_str()));
+        let stale = json!({"metadata": {"name": name, "resourceVersion": version(&start)}});
+        assert_eq!(reader.put(&format!("{CONFIG_MAPS}/{name}"), &stale).await.code, 409);
+        assert_eq!(watch.next().await.unwrap().name(), name);
+    }
+    // The same keys: a token of one, a secret of one, a page of one are good at the other.
+    let token = one.service_account_token("default", "default").await;
+    Http::new(two.token(&token)).get("/version").await.expect(200);
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}});
+    a.post("/api/v1/namespaces/default/secrets", &secret).await.expect(201);
+    assert_eq!(b.get("/api/v1/namespaces/default/secrets/s").await.expect(200)["data"]["a"], "Yg==");
+    let page = a.get(&format!("{CONFIG_MAPS}?limit=10")).await.expect(200);
+    let more = page["metadata"]["continue"].as_str().unwrap();
+    assert_eq!(names(&b.get(&format!("{CONFIG_MAPS}?limit=10&continue={more}")).await.expect(200))[0], "c10");
+}
+
+#[tokio::test]
+async fn when_one_dies_the_other_goes_on() {
+    let mut one = TestServer::start_on(Engine::etcd()).await;
+    let two = one.twin().await;
+    let (a, b) = (one.http(), two.http());
+    let last = a.post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
+    one.kill();
+    b.get(&format!("{CONFIG_MAPS}/a")).await.expect(200);
+    b.post(CONFIG_MAPS, &config_map("b", "1")).await.expect(201);
+    let mut watch = b.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", version(&last))).await;
+    assert_eq!(watch.next().await.unwrap().name(), "b");
+    one.restart().await;
+    assert_eq!(names(&one.http().get(CONFIG_MAPS).await.expect(200)), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn services_of_two_servers_never_share_an_address() {
+    let one = TestServer::start_with(Engine::etcd(), |config| {
+        config.service_cluster_ip_range = "10.0.0.0/25".parse().unwrap();
+    })
+    .await;
+    let two = one.twin().await;
+    let servers = [one.http(), two.http()];
+    let made = futures::future::join_all((0..60).map(|index| {
+        let http = servers[index % 2].clone();
+        async move {
+            let service = json!({"metadata": {"name": format!("s{index}")}, "spec": {"ports": [{"port": 80}]}});
+            http.post("/api/v1/namespaces/default/services", &service).await.expect(201)
+        }
+    }))
+    .await;
+    let addresses: std::collections::HashSet<&str> =
+        made.iter().map(|service| service["spec"]["clusterIP"].as_str().unwrap()).collect();
+    assert_eq!(addresses.len(), 60);
+}
+
+#[tokio::test]
+async fn a_restart_loses_nothing_that_was_acknowledged() {
+    for engine in Engine::both() {
+        let mut server = TestServer::start_on(engine).await;
+        let http = server.http();
+        let mut made = Vec::new();
+        for index in 0..20 {
+            made.push(http.post(CONFIG_MAPS, &config_map(&format!("c{index:02}"), "1")).await.expect(201));
+        }
+        http.delete(&format!("{CONFIG_MAPS}/c05"), &Value::Null).await.expect(200);
+        for crash in [false, true] {
+            if crash {
+                server.kill();
+            }
+            server.restart().await;
+            let http = server.http();
+            let list = http.get(CONFIG_MAPS).await.expect(200);
+            assert_eq!(names(&list).len(), 19);
+            for object in made.iter().filter(|object| object["metadata"]["name"] != "c05") {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                assert_eq!(http.get(&format!("{CONFIG_MAPS}/{name}")).await.expect(200), *object);
+            }
+            let mut watch = http.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", version(&made[18]))).await;
+            let next = [watch.next().await.unwrap(), watch.next().await.unwrap()];
+            assert_eq!(next.map(|e| format!("{} {}", e.kind, e.name())), ["ADDED c19", "DELETED c05"]);
+            let newer = http.post(CONFIG_MAPS, &config_map(&format!("after-{crash}"), "1")).await.expect(201);
+            let number = |object: &Value| version(object).parse::<u64>().unwrap();
+            assert!(number(&newer) > number(&made[19]));
+            http.delete(&format!("{CONFIG_MAPS}/after-{crash}"), &Value::Null).await.expect(200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn ending_lets_requests_finish_and_ends_watches() {
+    let mut server = TestServer::start().await;
+    let http = server.http();
+    let watch = http.watch(&format!("{CONFIG_MAPS}?watch=true")).await;
+    let writer = tokio::spawn({
+        let http = http.clone();
+        async move {
+            let mut acknowledged = Vec::new();
+            for index in 0.. {
+                let name = format!("c{index}");
+                let body = config_map(&name, "1").to_string();
+                let headers = [("content-type", "application/json")];
+                let Ok(answer) = http.try_send("POST", CONFIG_MAPS, &headers, body).await else { break };
+                answer.expect(201);
+                acknowledged.push(name);
+            }
+            acknowledged
+        }
+    });
+    let seen = in_time("some writes", async {
+        let mut watch = watch;
+        watch.until("some writes", |event| event.name() == "c5").await;
+        watch
+    })
+    .await;
+    server.stop().await;
+    let acknowledged = writer.await.unwrap();
+    seen.rest().await;
+    server.restart().await;
+    let list = server.http().get(CONFIG_MAPS).await.expect(200);
+    let stored = names(&list);
+    for name in &acknowledged {
+        assert!(stored.contains(&name.as_str()), "{name} was acknowledged");
+    }
+}

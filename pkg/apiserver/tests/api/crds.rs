@@ -1,0 +1,223 @@
+//! Custom resources: defined, served, changed and gone.
+
+use crate::names;
+use serde_json::{Value, json};
+use testing::{Engine, Http, TestServer, eventually};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+fn definition() -> Value {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object", "required": ["size"],
+                "properties": {
+                    "size": {"type": "integer", "minimum": 1, "maximum": 10},
+                    "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
+                    "replicas": {"type": "integer"},
+                    "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                },
+            },
+            "status": {
+                "type": "object",
+                "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}, "phase": {"type": "string"}},
+            },
+        },
+    });
+    let version = |name: &str, storage: bool| {
+        json!({
+            "name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema},
+            "subresources": {
+                "status": {},
+                "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"},
+            },
+            "additionalPrinterColumns": [
+                {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+                {"name": "Color", "type": "string", "jsonPath": ".spec.color", "priority": 1},
+            ],
+        })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "shortNames": ["wd"], "categories": ["all"]},
+            "versions": [version("v1", true), version("v1beta1", false)],
+        },
+    })
+}
+
+fn widget(name: &str, size: i64) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}})
+}
+
+async fn define(http: &Http) {
+    http.post(DEFINITIONS, &definition()).await.expect(201);
+    eventually("the definition is established and served", async || {
+        let definition = http.get(&format!("{DEFINITIONS}/widgets.example.com")).await.expect(200);
+        let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is = |kind: &str| conditions.iter().any(|c| c["type"] == kind && c["status"] == "True");
+        let served = http.get(WIDGETS).await.code == 200;
+        (is("Established") && is("NamesAccepted") && served).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn custom_objects_are_objects_like_others() {
+    for engine in Engine::both() {
+        let server = TestServer::start_on(engine).await;
+        let http = server.http();
+        http.get(WIDGETS).await.expect(404);
+        define(&http).await;
+        let mut object = widget("w", 3);
+        object["spec"]["unknown"] = 1.into();
+        object["spec"]["free"] = json!({"any": ["thing", 1]});
+        object["status"] = json!({"phase": "Done"});
+        let made = http.post(WIDGETS, &object).await;
+        let warning = made.headers.get("warning").map(|w| w.to_str().unwrap().to_owned()).unwrap_or_default();
+        assert!(warning.contains("unknown field \\\"spec.unknown\\\""), "{warning}");
+        let made = made.expect(201);
+        assert_eq!(made["spec"], json!({"size": 3, "color": "red", "free": {"any": ["thing", 1]}}));
+        assert!(made.get("status").is_none() && made["metadata"]["generation"] == 1, "{made}");
+
+        let path = format!("{WIDGETS}/w");
+        for (patch, field) in [
+            (json!({"spec": {"size": 11}}), "spec.size"),
+            (json!({"spec": {"size": null}}), "spec.size"),
+            (json!({"spec": {"color": "green"}}), "spec.color"),
+            (json!({"spec": {"size": "big"}}), "spec.size"),
+        ] {
+            let refused = http.patch(&path, "merge", &patch).await;
+            assert_eq!(refused.code, 422, "{patch}: {}", refused.text());
+            let status = refused.json();
+            let causes = status["details"]["causes"].as_array().unwrap();
+            assert!(causes.iter().any(|cause| cause["field"] == field), "{patch}: {causes:?}");
+        }
+        let strict = http.post(&format!("{WIDGETS}?fieldValidation=Strict"), &object).await;
+        assert_eq!(strict.code, 400, "{}", strict.text());
+        let strategic = http.patch(&path, "strategic-merge", &json!({"spec": {"size": 4}})).await;
+        assert_eq!(strategic.code, 415, "{}", strategic.text());
+        let changed = http.patch(&path, "merge", &json!({"spec": {"size": 4}, "status": {"phase": "No"}})).await;
+        let changed = changed.expect(200);
+        assert_eq!((&changed["metadata"]["generation"], changed.get("status")), (&json!(2), None));
+        let status = http.patch(&format!("{path}/status"), "merge", &json!({"status": {"phase": "Yes"}, "spec": {"size": 9}})).await;
+        let status = status.expect(200);
+        assert_eq!((&status["status"]["phase"], &status["spec"]["size"]), (&json!("Yes"), &json!(4)));
+        assert_eq!(status["metadata"]["generation"], 2);
+        let scaled = http.patch(&format!("{path}/scale"), "merge", &json!({"spec": {"replicas": 7}})).await.expect(200);
+        assert_eq!((&scaled["kind"], &scaled["spec"]["replicas"]), (&json!("Scale"), &json!(7)));
+        assert_eq!(http.get(&path).await.expect(200)["spec"]["replicas"], 7);
+        let applied = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 2}});
+        http.patch(&format!("{WIDGETS}/a?fieldManager=m"), "apply", &applied).await.expect(201);
+
+        let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+        let table = http.send("GET", &path, &table, "").await.expect(200);
+        let columns: Vec<&str> =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+        assert_eq!(columns, ["Name", "Size", "Color"]);
+        assert_eq!(table["rows"][0]["cells"], json!(["w", 4, "red"]));
+    }
+}
+
+#[tokio::test]
+async fn all_versions_show_the_same_objects() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    define(&http).await;
+    let beta = WIDGETS.replace("/v1/", "/v1beta1/");
+    http.post(WIDGETS, &widget("w", 3)).await.expect(201);
+    let other = http.get(&format!("{beta}/w")).await.expect(200);
+    assert_eq!(other["apiVersion"], "example.com/v1beta1");
+    let list = http.get(&beta).await.expect(200);
+    assert_eq!(list["items"][0]["apiVersion"], "example.com/v1beta1");
+    let mut changed = other;
+    changed["spec"]["size"] = 5.into();
+    http.put(&format!("{beta}/w"), &changed).await.expect(200);
+    let read = http.get(&format!("{WIDGETS}/w")).await.expect(200);
+    assert_eq!((&read["apiVersion"], &read["spec"]["size"]), (&json!("example.com/v1"), &json!(5)));
+    let mut watch = http.watch(&format!("{beta}?watch=true&resourceVersion=0")).await;
+    assert_eq!(watch.next().await.unwrap().object["apiVersion"], "example.com/v1beta1");
+}
+
+#[tokio::test]
+async fn a_definition_goes_with_its_objects_and_paths() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    define(&http).await;
+    for name in ["a", "b"] {
+        http.post(WIDGETS, &widget(name, 1)).await.expect(201);
+    }
+    let mut watch = http.watch(&format!("{WIDGETS}?watch=true")).await;
+    assert_eq!((watch.next().await.unwrap().name(), watch.next().await.unwrap().name()), ("a", "b"));
+    http.patch(&format!("{WIDGETS}/a"), "merge", &json!({"spec": {"size": 2}})).await.expect(200);
+    assert_eq!(watch.next().await.unwrap().kind, "MODIFIED");
+
+    let discovered = http.get("/apis/example.com/v1").await.expect(200);
+    let resources: Vec<&str> = discovered["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert!(["widgets", "widgets/status", "widgets/scale"].iter().all(|name| resources.contains(name)), "{resources:?}");
+    let openapi = http.get("/openapi/v3").await.expect(200);
+    assert!(openapi["paths"].get("apis/example.com/v1").is_some());
+    let document = http.get("/openapi/v3/apis/example.com/v1").await.expect(200);
+    let schema = &document["components"]["schemas"]["com.example.v1.Widget"];
+    assert_eq!(schema["properties"]["spec"]["properties"]["color"]["default"], "red", "{schema}");
+
+    http.delete(&format!("{DEFINITIONS}/widgets.example.com"), &Value::Null).await.expect(200);
+    let left = watch.until("an object goes", |event| event.kind == "DELETED").await;
+    assert_eq!(left.name(), "a");
+    eventually("the definition and its paths are gone", async || {
+        let gone = http.get(&format!("{DEFINITIONS}/widgets.example.com")).await.code == 404;
+        (gone && http.get(WIDGETS).await.code == 404 && http.get("/apis/example.com/v1").await.code == 404).then_some(())
+    })
+    .await;
+    assert!(http.get("/openapi/v3").await.expect(200)["paths"].get("apis/example.com/v1").is_none());
+    define(&http).await;
+    assert_eq!(names(&http.get(WIDGETS).await.expect(200)), [""; 0], "nothing of the old ones is left");
+}
+
+#[tokio::test]
+async fn definitions_and_their_objects_survive_a_restart() {
+    let mut server = TestServer::start().await;
+    let http = server.http();
+    define(&http).await;
+    http.post(WIDGETS, &widget("w", 3)).await.expect(201);
+    server.restart().await;
+    let http = server.http();
+    assert_eq!(http.get(&format!("{WIDGETS}/w")).await.expect(200)["spec"]["size"], 3);
+}
+
+#[tokio::test]
+async fn a_wrong_definition_is_refused_or_not_accepted() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let changed = |pointer: &str, value: Value| {
+        let mut object = definition();
+        *object.pointer_mut(pointer).unwrap() = value;
+        object
+    };
+    for (object, field) in [
+        (changed("/metadata/name", "wrong.example.com".into()), "metadata.name"),
+        (changed("/spec/scope", "Everywhere".into()), "spec.scope"),
+        (changed("/spec/versions/0/storage", false.into()), "spec.versions"),
+        (changed("/spec/versions/0/schema/openAPIV3Schema/properties/spec/type", "strange".into()), "spec.versions[0].schema.openAPIV3Schema.properties[spec].type"),
+    ] {
+        let answer = http.post(DEFINITIONS, &object).await;
+        assert_eq!(answer.code, 422, "{field}: {}", answer.text());
+        assert!(answer.message().contains(field), "{field}: {}", answer.message());
+    }
+    define(&http).await;
+    let mut rival = definition();
+    rival["metadata"]["name"] = "others.example.com".into();
+    rival["spec"]["names"] = json!({"plural": "others", "singular": "other", "kind": "Widget"});
+    http.post(DEFINITIONS, &rival).await.expect(201);
+    eventually("the kind is taken", async || {
+        let rival = http.get(&format!("{DEFINITIONS}/others.example.com")).await.expect(200);
+        let conditions = rival["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "NamesAccepted" && c["status"] == "False").then_some(())
+    })
+    .await;
+    http.get("/apis/example.com/v1/namespaces/default/others").await.expect(404);
+}
