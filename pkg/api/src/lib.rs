@@ -23,6 +23,7 @@ pub mod meta;
 pub mod names;
 pub mod object;
 pub mod printing;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

@@ -1,9 +1,9 @@
-//! From a request's body to an object of its kind: JSON or YAML, checked against the schema.
+//! From a request's body to an object of its kind: JSON, YAML or protobuf, checked against the schema.
 
 use crate::context::{Context, FieldValidation};
 use crate::error::{ApiError, Result};
 use api::schema::TypeError;
-use api::{Kind, Value, decode};
+use api::{Kind, Value, decode, protobuf};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
@@ -23,7 +23,8 @@ pub fn document(headers: &HeaderMap, body: &[u8]) -> Result<decode::Decoded> {
     match media_type(headers) {
         "application/json" => json(body),
         "application/yaml" | "application/x-yaml" => yaml(body),
-        _ => Err(ApiError::unsupported_media_type("application/json, application/yaml")),
+        protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string())),
+        _ => Err(ApiError::unsupported_media_type("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
     }
 }
 

@@ -24,7 +24,7 @@ expect patch-scale 'scale.autoscaling/web patched' k patch deployment web --subr
 expect patch-scale-took '^2$' path deployment/web .spec.replicas
 refuse patch-immutable 'field is immutable' k patch deployment web --type=merge -p '{"spec":{"selector":{"matchLabels":{"app":"x"}}}}'
 refuse patch-invalid 'spec.replicas: Invalid value: -1: must be greater than or equal to 0' k patch deployment web --type=merge -p '{"spec":{"replicas":-1}}'
-refuse patch-bad-json 'unable to parse|invalid character|error parsing' k patch deployment web --type=merge -p '{'
+refuse patch-bad-json 'error decoding patch: unexpected end of JSON input' k patch deployment web --type=merge -p '{'
 printf '{"spec":{"replicas":3}}' >"$work/patch.json"
 expect patch-file 'patched' k patch deployment web --type=merge --patch-file="$work/patch.json"
 expect patch-local '^  replicas: 9$' k patch -f "$tour/objects/deployment.yaml" --local --type=merge -p '{"spec":{"replicas":9}}' -o yaml
