@@ -371,7 +371,10 @@ impl<'a> Field<'a> {
     /// Complains unless the integer here, if there is one, lies in the range.
     pub fn in_range(&self, range: std::ops::RangeInclusive<i64>, errors: &mut Errors) {
         if self.int().is_some_and(|n| !range.contains(&n)) {
-            self.invalid(format!("must be between {} and {}, inclusive", range.start(), range.end()), errors);
+            self.invalid(
+                format!("must be between {} and {}, inclusive", range.start(), range.end()),
+                errors,
+            );
         }
     }
 
@@ -384,12 +387,7 @@ impl<'a> Field<'a> {
 
     /// Complains in any of upstream's categories.
     pub fn complain(&self, reason: Reason, detail: impl Into<String>, errors: &mut Errors) {
-        errors.push(FieldError {
-            reason,
-            path: self.path(),
-            value: self.value.cloned(),
-            detail: detail.into(),
-        });
+        errors.push(FieldError { reason, path: self.path(), value: self.value.cloned(), detail: detail.into() });
     }
 }
 

@@ -83,14 +83,7 @@ pub enum Cell {
 
 /// A column that is always shown.
 pub fn column(name: &str, ty: &'static str, cell: fn(&Value, jiff::Timestamp) -> Value) -> Column {
-    Column {
-        name: name.into(),
-        ty,
-        format: "",
-        description: String::new(),
-        priority: 0,
-        cell: Cell::Fn(cell),
-    }
+    Column { name: name.into(), ty, format: "", description: String::new(), priority: 0, cell: Cell::Fn(cell) }
 }
 
 /// A column that only `-o wide` shows.

@@ -324,9 +324,9 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
             };
             Type::Object { properties, additional }
         }
-        Some("array") => {
-            Type::Array(Box::new(json.get("items").map(|items| compile(items, by_name)).unwrap_or_default()))
-        }
+        Some("array") => Type::Array(Box::new(
+            json.get("items").map(|items| compile(items, by_name)).unwrap_or_default(),
+        )),
         Some("string") => Type::String(match format {
             "byte" => Format::Byte,
             "date-time" => Format::DateTime,
