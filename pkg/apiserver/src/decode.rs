@@ -28,6 +28,16 @@ pub fn document(headers: &HeaderMap, body: &[u8]) -> Result<decode::Decoded> {
     }
 }
 
+/// The JSON text of a patch.
+pub fn patch(body: &[u8]) -> Result<Value> {
+    let decoded = decode::decode(body).map_err(|error| {
+        let text = error.to_string();
+        let why = text.rsplit_once("json parse error: ").map_or(&*text, |(_, why)| why);
+        ApiError::bad_request(format!("error decoding patch: {why}"))
+    })?;
+    Ok(decoded.value)
+}
+
 /// JSON text.
 pub fn json(body: &[u8]) -> Result<decode::Decoded> {
     decode::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))
@@ -74,7 +84,10 @@ pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Resu
     match context.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             let text = format!("strict decoding error: {}", complaints.join(", "));
-            return Err(cannot_be_handled(kind, &text));
+            return Err(match &context.patch {
+                Some(patch) => ApiError::invalid_patch(patch, &text),
+                None => cannot_be_handled(kind, &text),
+            });
         }
         FieldValidation::Warn => complaints.into_iter().for_each(|complaint| context.warn(complaint)),
         _ => {}

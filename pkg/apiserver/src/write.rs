@@ -1,9 +1,12 @@
 //! What every write goes through, whatever verb brought it: checks, defaults, admission, rules.
 //!
 //! ```text
-//! body ──decode──> object ──new_object────> admission ──> prepare ──> track fields ──> validate ──> store
+//! body ──decode──> object ──new_object────> default ──> track fields ──> admission ──> prepare ──> validate ──> store
 //!                    └─────changed_object─> (the same, seeing the old object)
 //! ```
+//!
+//! Fields are tracked before admission and preparation: what those set is nobody's, so that an apply which does not
+//! name it does not remove it.
 
 use crate::admission::{self, Operation};
 use crate::context::Context;
@@ -13,6 +16,7 @@ use crate::patch::{self, WriteContext};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::Change;
+use api::kinds::certificates::certificate_signing_request;
 use api::{Errors, Field, Kind, Value, meta, object};
 use serde_json::{Map, json};
 use store::Write;
@@ -43,15 +47,17 @@ impl Part {
 pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context: &Context) -> Result<Vec<Write>> {
     let kind = &*resource.kind;
     default(kind, new);
+    if !context.is_apply {
+        let api_version = kind.api_version();
+        patch::track_update(kind.schema(), None, new, &write_context(kind, &api_version, context, Part::Main));
+    }
     admission::admit(server, Operation::Create, resource, "", context, new, None)?;
     if kind.has_status() && !kind.status_on_create {
         remove(new, "status");
     }
     (kind.prepare)(new, None);
-    if !context.is_apply {
-        let api_version = kind.api_version();
-        patch::track_update(kind.schema(), None, new, &write_context(kind, &api_version, context, Part::Main));
-    }
+    name_requester(kind, new, context);
+    embed(kind, new);
     let mut errors = Errors::new();
     let field = Field::root(new);
     meta::validate(&field, kind, &mut errors);
@@ -70,6 +76,25 @@ fn default(kind: &Kind, object: &mut Value) {
     if let Some(custom) = &kind.custom {
         custom.default(object);
     }
+    embed(kind, object);
+}
+
+/// Puts in the empty structs that objects of built-in kinds always have.
+fn embed(kind: &Kind, object: &mut Value) {
+    if kind.custom.is_none() {
+        kind.schema().embed(object);
+    }
+}
+
+/// Who asks for a certificate is who sent the request, whatever it says.
+fn name_requester(kind: &Kind, new: &mut Value, context: &Context) {
+    if kind.kind != "CertificateSigningRequest" || kind.group != "certificates.k8s.io" {
+        return;
+    }
+    let spec = object::object_mut(new, "spec");
+    if let Value::Object(user) = context.user.to_json() {
+        spec.extend(user);
+    }
 }
 
 /// Completes and checks what an object is to become, and says what that means for the store.
@@ -84,16 +109,18 @@ pub fn changed_object(
     let kind = &*resource.kind;
     keep_what_the_server_owns(kind, &mut new, old, part);
     default(kind, &mut new);
-    admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
-    match part {
-        Part::Status => (kind.prepare_status)(&mut new, Some(old)),
-        _ => (kind.prepare)(&mut new, Some(old)),
-    }
-    count_generation(kind, &mut new, old, part);
     if !context.is_apply {
         let api_version = kind.api_version();
         patch::track_update(kind.schema(), Some(old), &mut new, &write_context(kind, &api_version, context, part));
     }
+    admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
+    match part {
+        Part::Status => (kind.prepare_status)(&mut new, Some(old)),
+        Part::Other("approval") => certificate_signing_request::prepare_approval(&mut new, old),
+        _ => (kind.prepare)(&mut new, Some(old)),
+    }
+    embed(kind, &mut new);
+    count_generation(kind, &mut new, old, part);
     validate_change(kind, &new, old, part)?;
     let mut writes = crate::services::allocate(server, kind, &mut new, Some(old))?;
     if deletion::finished(kind, &new) {
@@ -218,6 +245,7 @@ fn validate_change(kind: &Kind, new: &Value, old: &Value, part: Part) -> Result<
             (kind.validate_update)(&new_field, &old_field, &mut errors);
         }
         Part::Status => (kind.validate_status)(&new_field, &old_field, &mut errors),
+        Part::Other("approval") => certificate_signing_request::validate_approval(&new_field, &old_field, &mut errors),
         Part::Other(_) => (kind.validate)(&new_field, &mut errors),
     }
     if let Some(custom) = &kind.custom {

@@ -26,7 +26,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     };
     let body = match patch_type {
         None => decode::object(kind, call.headers, &call.body, &context)?,
-        Some(_) => decode::json(&call.body)?.value,
+        Some(_) => decode::patch(&call.body)?,
     };
     let updated = update::change(server, resource, call, Part::Other("ephemeralcontainers"), &context, |pod| {
         let wanted = match patch_type {

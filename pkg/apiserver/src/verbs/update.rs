@@ -16,9 +16,12 @@ use http::StatusCode;
 pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part: Part) -> Result<Answer> {
     let kind = &*resource.kind;
     let context = call.context()?;
-    let body = decode::object(kind, call.headers, &call.body, &context)?;
+    let mut body = decode::object(kind, call.headers, &call.body, &context)?;
     let (namespace, name) = (&*call.target.namespace, &*call.target.name);
     check_identity(kind, &body, namespace, name)?;
+    if kind.namespaced() {
+        object::object_mut(&mut body, "metadata").insert("namespace".into(), namespace.into());
+    }
     let updated = server
         .modify(resource, namespace_of(kind, namespace), name, context.dry_run, |current| {
             check_preconditions(kind, &body, current, Precondition::of(kind))?;
