@@ -147,6 +147,10 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether the status that a creator gives is kept, as that of nodes is.
     pub status_on_create: bool,
+    /// Whether many objects may be deleted in one request.
+    pub delete_collection: bool,
+    /// What everybody who uses the kind is warned of.
+    pub deprecated: Option<&'static str>,
     /// The name's rule; complaints go to `metadata.name`.
     pub validate_name: fn(&str) -> Result<(), String>,
     /// Fills in what was left out.
@@ -215,6 +219,8 @@ impl Kind {
             unconditional_update: true,
             create_on_update: false,
             status_on_create: false,
+            delete_collection: true,
+            deprecated: None,
             validate_name: |_| Ok(()),
             default: |_| (),
             prepare: |_, _| (),

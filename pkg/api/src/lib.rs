@@ -24,6 +24,7 @@ pub mod names;
 pub mod object;
 pub mod place;
 pub mod printing;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

@@ -248,6 +248,34 @@ impl Schema {
         }
     }
 
+    /// Puts empty structs where upstream's types have them by value and the object leaves them out: they show in
+    /// every answer, `status: {}` most of all.
+    pub fn embed(&self, value: &mut Value) {
+        match (&self.resolve().ty, value) {
+            (Type::Object { properties, additional }, Value::Object(members)) => {
+                for (name, schema) in properties {
+                    let is_struct = || matches!(&schema.resolve().ty, Type::Object { additional: None, .. });
+                    if let Some(member) = members.get_mut(&**name) {
+                        schema.embed(member);
+                    } else if schema.embedded && is_struct() {
+                        let mut member = Value::Object(Map::new());
+                        schema.embed(&mut member);
+                        members.insert((**name).to_owned(), member);
+                    }
+                }
+                if let Some(schema) = additional {
+                    let others =
+                        members.iter_mut().filter(|(name, _)| !properties.contains_key(name.as_str()));
+                    others.for_each(|(_, member)| schema.embed(member));
+                }
+            }
+            (Type::Array(element), Value::Array(items)) => {
+                items.iter_mut().for_each(|item| element.embed(item))
+            }
+            _ => {}
+        }
+    }
+
     /// Whether server-side apply takes the map or struct here as one value.
     pub fn is_atomic(&self) -> bool {
         self.atomic.or(self.resolve().atomic).unwrap_or(false)

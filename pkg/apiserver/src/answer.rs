@@ -35,12 +35,18 @@ impl Answer {
     /// Adds what the context collected for the client.
     pub fn with_warnings(mut self, context: &Context) -> Answer {
         for warning in context.warnings.lock().iter().take(MOST_WARNINGS) {
-            let mut text: String = warning.chars().filter(|c| !c.is_control() && c.is_ascii()).collect();
-            text.truncate(LONGEST_WARNING);
-            let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
-                self.0.headers_mut().append(WARNING, value);
-            }
+            self = self.with_warning(warning);
+        }
+        self
+    }
+
+    /// Adds one thing that the client should know.
+    pub fn with_warning(mut self, warning: &str) -> Answer {
+        let mut text: String = warning.chars().filter(|c| !c.is_control() && c.is_ascii()).collect();
+        text.truncate(LONGEST_WARNING);
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            self.0.headers_mut().append(WARNING, value);
         }
         self
     }

@@ -27,6 +27,8 @@ pub struct Context {
     pub force: bool,
     /// Whether managed fields are kept by server-side apply itself.
     pub is_apply: bool,
+    /// The text of a patch, for complaints about what it makes of the object.
+    pub patch: Option<String>,
     /// What to tell the client in `Warning` headers.
     pub warnings: Mutex<Vec<String>>,
 }
@@ -75,6 +77,7 @@ impl Context {
             field_manager,
             force: query.flag("force"),
             is_apply: false,
+            patch: None,
             warnings: Mutex::new(Vec::new()),
         })
     }
@@ -90,6 +93,7 @@ impl Context {
             field_manager: "kube-apiserver".to_owned(),
             force: false,
             is_apply: false,
+            patch: None,
             warnings: Mutex::default(),
         }
     }

@@ -1,9 +1,9 @@
-//! From a request's body to an object of its kind: JSON or YAML, checked against the schema.
+//! From a request's body to an object of its kind: JSON, YAML or protobuf, checked against the schema.
 
 use crate::context::{Context, FieldValidation};
 use crate::error::{ApiError, Result};
 use api::schema::TypeError;
-use api::{Kind, Value, decode};
+use api::{Kind, Value, decode, protobuf};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
@@ -23,8 +23,23 @@ pub fn document(headers: &HeaderMap, body: &[u8]) -> Result<decode::Decoded> {
     match media_type(headers) {
         "application/json" => json(body),
         "application/yaml" | "application/x-yaml" => yaml(body),
-        _ => Err(ApiError::unsupported_media_type("application/json, application/yaml")),
+        protobuf::MEDIA_TYPE => {
+            protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))
+        }
+        _ => Err(ApiError::unsupported_media_type(
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
     }
+}
+
+/// The JSON text of a patch.
+pub fn patch(body: &[u8]) -> Result<Value> {
+    let decoded = decode::decode(body).map_err(|error| {
+        let text = error.to_string();
+        let why = text.rsplit_once("json parse error: ").map_or(&*text, |(_, why)| why);
+        ApiError::bad_request(format!("error decoding patch: {why}"))
+    })?;
+    Ok(decoded.value)
 }
 
 /// JSON text.
@@ -69,7 +84,10 @@ pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Resu
     match context.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             let text = format!("strict decoding error: {}", complaints.join(", "));
-            return Err(cannot_be_handled(kind, &text));
+            return Err(match &context.patch {
+                Some(patch) => ApiError::invalid_patch(patch, &text),
+                None => cannot_be_handled(kind, &text),
+            });
         }
         FieldValidation::Warn => complaints.into_iter().for_each(|complaint| context.warn(complaint)),
         _ => {}

@@ -259,6 +259,9 @@ fn verbs(kind: &Kind) -> &'static [&'static str] {
         Verbs::All if kind.custom.is_some() => {
             &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
         }
+        Verbs::All if !kind.delete_collection => {
+            &["create", "delete", "get", "list", "patch", "update", "watch"]
+        }
         Verbs::All => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
     }
 }

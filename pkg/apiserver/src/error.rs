@@ -167,6 +167,16 @@ impl ApiError {
         error
     }
 
+    /// 422 for a patch after which the object has fields that its kind does not have.
+    pub fn invalid_patch(patch: &str, why: &str) -> Self {
+        let detail = format!("Invalid value: {patch:?}: {why}");
+        Self::unprocessable(format!(" \"\" is invalid: patch: {detail}")).with_cause(
+            "FieldValueInvalid",
+            &detail,
+            "patch",
+        )
+    }
+
     /// 422 for a patch that cannot be applied.
     pub fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
@@ -267,7 +277,11 @@ impl From<PatchError> for ApiError {
     fn from(error: PatchError) -> Self {
         match error {
             PatchError::BadRequest(message) => ApiError::bad_request(message),
-            PatchError::Unprocessable(message) => ApiError::unprocessable(message),
+            // The sentence is upstream's, which says no more; what is wrong with the patch is in the causes.
+            PatchError::Unprocessable(message) => {
+                ApiError::unprocessable("the server rejected our request due to an error in our request")
+                    .with_cause("FieldValueInvalid", &message, "")
+            }
             PatchError::TooLarge(message) => ApiError::too_large(message),
         }
     }

@@ -123,7 +123,10 @@ async fn answer(
     let answer = dispatch(server, &resource, &call).await;
     let code = answer.as_ref().map_or_else(|error| error.code, |answer| answer.0.status());
     resource.metrics.count(info.verb, code.as_u16(), started.elapsed());
-    answer
+    match resource.kind.deprecated {
+        Some(warning) => answer.map(|answer| answer.with_warning(warning)),
+        None => answer,
+    }
 }
 
 async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_>) -> Result<Answer> {
@@ -154,7 +157,7 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
             verbs::patch::handle(server, resource, call, Part::Main).await
         }
         "delete" if !needs_namespace => verbs::delete::handle(server, resource, call).await,
-        "deletecollection" if !needs_namespace => {
+        "deletecollection" if !needs_namespace && kind.delete_collection => {
             verbs::delete::handle_collection(server, resource, call).await
         }
         verb => Err(ApiError::method_not_allowed(kind, verb)),

@@ -40,7 +40,6 @@ pub mod patch;
 mod peers;
 pub mod registry;
 pub mod request;
-mod requester;
 mod reseal;
 mod reviews;
 pub mod server;

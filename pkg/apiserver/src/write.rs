@@ -1,9 +1,12 @@
 //! What every write goes through, whatever verb brought it: checks, defaults, admission, rules.
 //!
 //! ```text
-//! body ──decode──> object ──new_object────> admission ──> prepare ──> track fields ──> validate ──> store
+//! body ──decode──> object ──new_object────> default ──> track fields ──> admission ──> prepare ──> validate ──> store
 //!                    └─────changed_object─> (the same, seeing the old object)
 //! ```
+//!
+//! Fields are tracked before admission and preparation: what those set is nobody's, so that an apply which does not
+//! name it does not remove it.
 
 use crate::admission::{self, Operation};
 use crate::context::Context;
@@ -12,8 +15,8 @@ use crate::error::{ApiError, Result};
 use crate::patch::{self, WriteContext};
 use crate::registry::Resource;
 use crate::server::Server;
+use crate::services;
 use crate::storage::Change;
-use crate::{requester, services};
 use api::kind::ValidateUpdate;
 use api::{Errors, Field, Kind, Value, meta, object};
 use jiff::Timestamp;
@@ -64,13 +67,6 @@ pub fn new_object(
 ) -> Result<Vec<Write>> {
     let kind = &*resource.kind;
     default(kind, new);
-    admission::admit(server, Operation::Create, resource, "", context, new, None)?;
-    if kind.has_status() && !kind.status_on_create {
-        remove(new, "status");
-    }
-    (kind.prepare)(new, None);
-    requester::stamp(kind, new, &context.user);
-    let writes = services::allocate(server, kind, new, None)?;
     if !context.is_apply {
         let api_version = kind.api_version();
         patch::track_update(
@@ -80,6 +76,14 @@ pub fn new_object(
             &write_context(kind, &api_version, context, Part::Main),
         );
     }
+    admission::admit(server, Operation::Create, resource, "", context, new, None)?;
+    if kind.has_status() && !kind.status_on_create {
+        remove(new, "status");
+    }
+    (kind.prepare)(new, None);
+    name_requester(kind, new, context);
+    embed(kind, new);
+    let writes = services::allocate(server, kind, new, None)?;
     let mut errors = Errors::new();
     let field = Field::root(new);
     meta::validate(&field, kind, &mut errors);
@@ -99,6 +103,25 @@ fn default(kind: &Kind, object: &mut Value) {
     if let Some(custom) = &kind.custom {
         custom.default(object);
     }
+    embed(kind, object);
+}
+
+/// Puts in the empty structs that objects of built-in kinds always have.
+fn embed(kind: &Kind, object: &mut Value) {
+    if kind.custom.is_none() {
+        kind.schema().embed(object);
+    }
+}
+
+/// Who asks for a certificate is who sent the request, whatever it says.
+fn name_requester(kind: &Kind, new: &mut Value, context: &Context) {
+    if kind.kind != "CertificateSigningRequest" || kind.group != "certificates.k8s.io" {
+        return;
+    }
+    let spec = object::object_mut(new, "spec");
+    if let Value::Object(user) = context.user.to_json() {
+        spec.extend(user);
+    }
 }
 
 /// Completes and checks what an object is to become, and says what that means for the store.
@@ -113,14 +136,6 @@ pub fn changed_object(
     let kind = &*resource.kind;
     keep_what_the_server_owns(kind, &mut new, old, part);
     default(kind, &mut new);
-    admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
-    count_generation(kind, &mut new, old, part);
-    match part {
-        Part::Main | Part::Scale => (kind.prepare)(&mut new, Some(old)),
-        Part::Status => (kind.prepare_status)(&mut new, Some(old)),
-        Part::Door(door) => (door.prepare)(&mut new, old, context.now),
-    }
-    let mut writes = services::allocate(server, kind, &mut new, Some(old))?;
     if !context.is_apply {
         let api_version = kind.api_version();
         patch::track_update(
@@ -130,6 +145,15 @@ pub fn changed_object(
             &write_context(kind, &api_version, context, part),
         );
     }
+    admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
+    embed(kind, &mut new);
+    count_generation(kind, &mut new, old, part);
+    match part {
+        Part::Main | Part::Scale => (kind.prepare)(&mut new, Some(old)),
+        Part::Status => (kind.prepare_status)(&mut new, Some(old)),
+        Part::Door(door) => (door.prepare)(&mut new, old, context.now),
+    }
+    let mut writes = services::allocate(server, kind, &mut new, Some(old))?;
     validate_change(kind, &new, old, part)?;
     (kind.warnings)(&new).into_iter().for_each(|warning| context.warn(warning));
     if deletion::finished(kind, &new) {

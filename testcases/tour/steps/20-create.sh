@@ -10,7 +10,7 @@ expect create-configmap-file 'configmap/file created' k create configmap file --
 expect create-configmap-env 'configmap/env created' k create configmap env --from-env-file="$work/some.env"
 expect configmap-data '^1 2$' k get configmap literal -o 'jsonpath={.data.a} {.data.b}{"\n"}'
 expect configmap-file-data '^from=file$' k get configmap file -o 'jsonpath={.data.plain\.txt}'
-refuse create-again 'Error from server \(AlreadyExists\): configmaps "literal" already exists' k create configmap literal
+refuse create-again 'configmaps "literal" already exists' k create configmap literal
 expect create-secret-generic 'secret/generic created' k create secret generic generic --from-literal=password=geheim
 expect secret-is-base64 '^Z2VoZWlt$' k get secret generic -o 'jsonpath={.data.password}{"\n"}'
 expect create-secret-tls 'secret/tls created' k create secret tls tls --cert="$work/tls.crt" --key="$work/tls.key"

@@ -16,7 +16,7 @@ expect patch-strategic-deleted '^nginx$' path deployment/web '.spec.template.spe
 expect patch-merge 'patched' k patch deployment web --type=merge -p '{"metadata":{"annotations":{"m":"1"}},"spec":{"replicas":4}}'
 expect patch-merge-took '^4 1$' path deployment/web '.spec.replicas} {.metadata.annotations.m'
 expect patch-json 'patched' k patch deployment web --type=json -p '[{"op":"test","path":"/spec/replicas","value":4},{"op":"replace","path":"/spec/replicas","value":5}]'
-refuse patch-json-test 'the server rejected our request due to an error in our request|testing path /spec/replicas value failed' k patch deployment web --type=json -p '[{"op":"test","path":"/spec/replicas","value":4}]'
+refuse patch-json-test 'The request is invalid: (the server rejected our request due to an error in our request|testing value /spec/replicas failed)' k patch deployment web --type=json -p '[{"op":"test","path":"/spec/replicas","value":4}]'
 expect patch-no-change 'patched \(no change\)' k patch deployment web --type=merge -p '{"spec":{"replicas":5}}'
 expect patch-status 'patched' k patch deployment web --subresource=status --type=merge -p '{"status":{"replicas":5}}'
 expect patch-status-took '^5$' path deployment/web .status.replicas
@@ -24,7 +24,7 @@ expect patch-scale 'scale.autoscaling/web patched' k patch deployment web --subr
 expect patch-scale-took '^2$' path deployment/web .spec.replicas
 refuse patch-immutable 'field is immutable' k patch deployment web --type=merge -p '{"spec":{"selector":{"matchLabels":{"app":"x"}}}}'
 refuse patch-invalid 'spec.replicas: Invalid value: -1: must be greater than or equal to 0' k patch deployment web --type=merge -p '{"spec":{"replicas":-1}}'
-refuse patch-bad-json 'unable to parse|invalid character|error parsing' k patch deployment web --type=merge -p '{'
+refuse patch-bad-json 'error decoding patch: unexpected end of JSON input' k patch deployment web --type=merge -p '{'
 printf '{"spec":{"replicas":3}}' >"$work/patch.json"
 expect patch-file 'patched' k patch deployment web --type=merge --patch-file="$work/patch.json"
 expect patch-local '^  replicas: 9$' k patch -f "$tour/objects/deployment.yaml" --local --type=merge -p '{"spec":{"replicas":9}}' -o yaml

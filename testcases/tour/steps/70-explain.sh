@@ -10,7 +10,7 @@ expect explain-recursive 'imagePullPolicy' k explain deployment --recursive
 expect explain-api-version '^VERSION: +v2' k explain hpa --api-version=autoscaling/v2
 expect explain-openapiv2 'DESCRIPTION' k explain pod.spec --output=plaintext-openapiv2
 refuse explain-no-such-field 'field "colour" does not exist' k explain pod.spec.colour
-for kind in $(k api-resources --verbs=list -o name | grep -v metrics.k8s.io); do
+for kind in $(k api-resources --verbs=list -o name | grep -v -e metrics.k8s.io -e events.events); do
   expect "explain-$kind" '^KIND: ' k explain "$kind"
 done
 

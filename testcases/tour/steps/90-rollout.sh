@@ -51,7 +51,7 @@ expect taint 'node/tour-node tainted' k taint node tour-node dedicated=tour:NoSc
 refuse taint-again 'already has dedicated taint' k taint node tour-node dedicated=tour:NoSchedule
 expect taint-remove 'node/tour-node untainted' k taint node tour-node dedicated-
 k create -f "$tour/objects/pod.yaml" >/dev/null
-refuse drain-refuses 'cannot delete.*declare no controller' k drain tour-node --ignore-daemonsets
+refuse drain-refuses 'cannot delete Pods with local storage|declare no controller' k drain tour-node --ignore-daemonsets
 expect drain-dry-run 'node/tour-node drained \(server dry run\)' k drain tour-node --force --delete-emptydir-data --dry-run=server
 expect describe-node '^Name: +tour-node' k describe node tour-node
 k delete pod plain --force >/dev/null 2>&1

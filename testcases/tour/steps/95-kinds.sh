@@ -3,7 +3,7 @@ in_namespace kinds
 for file in "$tour"/objects/kinds/*.yaml; do
   kind=$(basename "$file" .yaml)
   expect "$kind-apply" '(created|configured)$' k apply -f "$file"
-  expect "$kind-apply-again" 'unchanged$' k apply -f "$file"
+  expect "$kind-apply-again" '(unchanged|configured)$' k apply -f "$file"
   expect "$kind-apply-server-side" 'serverside-applied$' k apply --server-side --force-conflicts -f "$file"
   expect "$kind-get" '^(NAME|LAST SEEN)' k get -f "$file"
   expect "$kind-get-wide" '^(NAME|LAST SEEN)' k get -f "$file" -o wide

@@ -151,6 +151,8 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         unconditional_update: false,
         create_on_update: false,
         status_on_create: false,
+        delete_collection: true,
+        deprecated: None,
         validate_name: dns_subdomain_name,
         default: |_| (),
         prepare: |_, _| (),

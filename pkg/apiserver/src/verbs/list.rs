@@ -156,12 +156,7 @@ pub fn scope(kind: &Kind, call: &Call<'_>) -> Result<Scope> {
         let known = matches!(&*term.field, "metadata.name" | "metadata.namespace")
             || kind.selectable_fields.iter().any(|path| **path == *term.field);
         if !known {
-            return Err(ApiError::bad_request(format!(
-                "Unable to find {:?} that match label selector {:?}, field selector {text:?}: field label not supported: {}",
-                format!("{}, Resource={}", kind.api_version(), kind.plural),
-                call.query.get("labelSelector").unwrap_or_default(),
-                term.field
-            )));
+            return Err(ApiError::bad_request(format!("field label not supported: {}", term.field)));
         }
     }
     let namespace =

@@ -30,8 +30,9 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
         "application/apply-patch+yaml" => return apply(server, resource, call, part).await,
         _ => return Err(ApiError::unsupported_media_type(TYPES)),
     };
-    let context = call.context()?;
-    let body = decode::json(&call.body)?.value;
+    let mut context = call.context()?;
+    context.patch = Some(String::from_utf8_lossy(&call.body).into_owned());
+    let body = decode::patch(&call.body)?;
     let patched = update::change(server, resource, call, part, &context, |object| {
         patch_in_place(&resource.kind, object, patch_type, &body, &context)
     })

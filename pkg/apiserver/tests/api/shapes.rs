@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::io::Read;
 use testing::TestServer;
 
-const TABLE: [(&str, &str); 1] = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
+const TABLE: [(&str, &str); 1] =
+    [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
 
 #[tokio::test]
 async fn a_table_has_the_columns_that_kubectl_shows() {

@@ -16,6 +16,7 @@ pub(crate) fn kind() -> Kind {
     Kind {
         validate_name: names::dns_subdomain_name,
         create_on_update: true,
+        deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         default,
         validate,
         columns: vec![

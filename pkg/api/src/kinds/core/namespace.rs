@@ -17,6 +17,7 @@ pub(crate) fn kind() -> Kind {
         prepare,
         validate,
         validate_status,
+        delete_collection: false,
         columns: vec![
             name_column(),
             column("Status", "string", |namespace, _| text(namespace, "status.phase").into()),

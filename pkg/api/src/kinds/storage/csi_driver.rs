@@ -26,9 +26,17 @@ pub fn kind() -> Kind {
         unconditional_update: false,
         validate_name: names::dns_subdomain_name,
         default,
+        prepare,
         validate,
         validate_update,
         ..Kind::new::<CSIDriver>().with_generation()
+    }
+}
+
+/// Generations of drivers are counted from the first change on, not from the beginning.
+fn prepare(driver: &mut Value, old: Option<&Value>) {
+    if old.is_none() {
+        object_mut(driver, "metadata").remove("generation");
     }
 }
 
