@@ -28,7 +28,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
     match updated {
         Err(error) if error.code == StatusCode::NOT_FOUND && kind.create_on_update && part == Part::Main => {
             let created = create::create(server, resource, body, namespace, &context).await?;
-            answer::object(resource, call, StatusCode::CREATED, created, &context)
+            created.answer(resource, call, &context)
         }
         other => answer::object(resource, call, StatusCode::OK, other?.into_object(), &context),
     }
