@@ -6,6 +6,9 @@ BIN := bin
 DATA ?= $(HOME)/.minik8s
 PORT ?= 6443
 PROGRAMS := apiserver
+TARGET := x86_64-unknown-linux-gnu
+RELEASE := --release --target $(TARGET)
+STATIC := RUSTFLAGS="-C target-feature=+crt-static"
 
 .DEFAULT_GOAL := help
 .PHONY: help build test bench soak up down lint fuzz packages test-packages
@@ -14,9 +17,9 @@ help: ## list what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: packages ## build the programs, static, into bin/
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target x86_64-unknown-linux-gnu $(PROGRAMS:%=-p %-cmd)
+	$(STATIC) $(CARGO) build $(RELEASE) $(PROGRAMS:%=-p %-cmd)
 	@mkdir -p $(BIN)
-	@for p in $(PROGRAMS); do install -m 755 target/x86_64-unknown-linux-gnu/release/$$p $(BIN)/$$p; done
+	@for p in $(PROGRAMS); do install -m 755 target/$(TARGET)/release/$$p $(BIN)/$$p; done
 	@ls -lh $(PROGRAMS:%=$(BIN)/%) | awk '{ print "  " $$9 "  " $$5 }'
 
 test: test-packages ## install what the tests need and run them all
@@ -26,8 +29,9 @@ lint: ## rustfmt and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-bench: test-packages ## print the table of benchmarks (PEER=kubeconfig measures a peer beside us)
-	$(CARGO) run --release -p bench -- $(if $(PEER),--peer-kubeconfig $(PEER))
+bench: build test-packages ## print the table of benchmarks (PEER=kubeconfig measures a peer beside us, QUICK=1 less)
+	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver \
+		$(if $(QUICK),--quick) $(if $(PEER),--peer-kubeconfig $(PEER)) $(if $(PEER_PID),--peer-pid $(PEER_PID))
 
 soak: test-packages ## the long versions of the tests that look for rare faults
 	SOAK=1 scripts/test

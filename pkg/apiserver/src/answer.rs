@@ -77,7 +77,8 @@ pub fn json_body(code: StatusCode, body: Body) -> Answer {
 
 /// A value as JSON.
 pub fn json(code: StatusCode, value: &Value) -> Answer {
-    json_bytes(code, value.to_string().into())
+    let bytes = serde_json::to_vec(value).expect("a value is always JSON");
+    json_bytes(code, bytes.into())
 }
 
 /// Text.

@@ -1,11 +1,10 @@
 //! Bodies, both ways: reading a request's within a limit, and answering with bytes that are shared, not copied.
 
 use crate::error::{ApiError, Result};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::Stream;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -28,8 +27,10 @@ pub async fn read(body: Incoming) -> Result<Bytes> {
 
 /// An answer's body.
 pub enum Body {
-    /// Chunks that are there already.
-    Chunks(VecDeque<Bytes>),
+    /// Bytes that are there already; none at the end.
+    Full(Bytes),
+    /// A list, of which each piece is joined when it is to be sent: however long it is, it takes no more memory.
+    List(ListBody),
     /// Chunks that come over time: a watch.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
@@ -37,17 +38,35 @@ pub enum Body {
 impl Body {
     /// Nothing.
     pub fn empty() -> Body {
-        Body::Chunks(VecDeque::new())
+        Body::Full(Bytes::new())
     }
 
     /// One piece.
     pub fn full(bytes: impl Into<Bytes>) -> Body {
-        Body::Chunks(VecDeque::from([bytes.into()]))
+        Body::Full(bytes.into())
     }
 
     /// Pieces that come over time.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Body {
         Body::Stream(Box::pin(stream))
+    }
+
+    /// How many bytes are still to come, where that is known.
+    pub fn bytes(&self) -> Option<u64> {
+        match self {
+            Body::Full(bytes) => Some(bytes.len() as u64),
+            Body::List(list) => Some(list.bytes),
+            Body::Stream(_) => None,
+        }
+    }
+
+    /// The next piece of what is there already.
+    pub fn next_piece(&mut self) -> Option<Bytes> {
+        match self {
+            Body::Full(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
+            Body::List(list) => list.next_piece(),
+            Body::Stream(_) => None,
+        }
     }
 }
 
@@ -59,63 +78,92 @@ impl HttpBody for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let frame = |bytes| Ok(Frame::data(bytes));
         match self.get_mut() {
-            Body::Chunks(chunks) => Poll::Ready(chunks.pop_front().map(|chunk| Ok(Frame::data(chunk)))),
-            Body::Stream(stream) => {
-                stream.as_mut().poll_next(cx).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
-            }
+            Body::Stream(stream) => stream.as_mut().poll_next(cx).map(|chunk| chunk.map(frame)),
+            ready => Poll::Ready(ready.next_piece().map(frame)),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Chunks(chunks) if chunks.is_empty())
+        self.bytes() == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Body::Chunks(chunks) => SizeHint::with_exact(chunks.iter().map(|chunk| chunk.len() as u64).sum()),
-            Body::Stream(_) => SizeHint::default(),
-        }
+        self.bytes().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
-/// Joins many small pieces into few large ones, so that each goes out in few records.
-pub struct Joiner {
-    done: VecDeque<Bytes>,
-    current: BytesMut,
+/// The bytes of a list: an opening that ends in `[`, the items with commas between them, and `]}`.
+pub struct ListBody {
+    opening: Bytes,
+    items: std::vec::IntoIter<Bytes>,
+    /// How many are still to come.
+    bytes: u64,
+    /// What stands before the next item.
+    separator: &'static [u8],
 }
 
-/// Large enough that a list of 10,000 objects is some hundred writes, small enough to start sending early.
-const PIECE: usize = 256 * 1024;
+/// A few TLS records: enough that little is lost between two pieces.
+const PIECE: usize = 64 * 1024;
+const CLOSING: &[u8] = b"]}";
 
-impl Joiner {
-    /// Nothing yet.
-    pub fn new() -> Joiner {
-        Joiner { done: VecDeque::new(), current: BytesMut::new() }
+impl ListBody {
+    /// A list of items that are encoded already.
+    pub fn new(opening: Bytes, items: Vec<Bytes>) -> ListBody {
+        let commas = items.len().saturating_sub(1);
+        let bytes = opening.len() + items.iter().map(Bytes::len).sum::<usize>() + commas + CLOSING.len();
+        ListBody { opening, items: items.into_iter(), bytes: bytes as u64, separator: b"" }
     }
 
-    /// Appends bytes.
-    pub fn push(&mut self, bytes: &[u8]) {
-        if !self.current.is_empty() && self.current.len() + bytes.len() > PIECE {
-            self.done.push_back(self.current.split().freeze());
+    fn next_piece(&mut self) -> Option<Bytes> {
+        if self.bytes == 0 {
+            return None;
         }
-        if self.current.capacity() == 0 && !self.done.is_empty() {
-            self.current.reserve(PIECE);
+        let mut piece = Vec::with_capacity(PIECE.min(self.bytes as usize));
+        piece.extend_from_slice(&std::mem::take(&mut self.opening));
+        while let Some(item) = self.items.as_slice().first() {
+            let fits = piece.len() + self.separator.len() + item.len() + CLOSING.len() <= PIECE;
+            if !fits && !piece.is_empty() {
+                break;
+            }
+            piece.extend_from_slice(self.separator);
+            piece.extend_from_slice(item);
+            self.separator = b",";
+            self.items.next();
         }
-        self.current.extend_from_slice(bytes);
-    }
-
-    /// The body made of all that was pushed.
-    pub fn finish(mut self) -> Body {
-        if !self.current.is_empty() {
-            self.done.push_back(self.current.freeze());
+        if self.items.as_slice().is_empty() {
+            piece.extend_from_slice(CLOSING);
         }
-        Body::Chunks(self.done)
+        self.bytes -= piece.len() as u64;
+        Some(piece.into())
     }
 }
 
-impl Default for Joiner {
-    fn default() -> Self {
-        Self::new()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(items: &[usize], expected_pieces: usize) {
+        let items: Vec<Bytes> = items.iter().map(|&length| vec![b'x'; length].into()).collect();
+        let joined =
+            items.iter().map(|item| String::from_utf8_lossy(item).into_owned()).collect::<Vec<_>>().join(",");
+        let mut body = Body::List(ListBody::new("{\"items\":[".into(), items));
+        let expected = format!("{{\"items\":[{joined}]}}");
+        assert_eq!(body.bytes(), Some(expected.len() as u64));
+        let pieces: Vec<Bytes> = std::iter::from_fn(|| body.next_piece()).collect();
+        assert!(pieces.concat() == expected.as_bytes(), "{} bytes", expected.len());
+        assert_eq!(pieces.len(), expected_pieces);
+        assert!(body.is_end_stream());
+    }
+
+    #[test]
+    fn a_list_is_sent_in_pieces() {
+        check(&[], 1);
+        check(&[1], 1);
+        check(&[1, 2, 3], 1);
+        check(&[PIECE - 20, 20], 2);
+        check(&[PIECE, PIECE * 3, 1], 3);
+        check(&[1000; 1000], 16);
     }
 }

@@ -11,6 +11,7 @@ use crate::storage::Change;
 use crate::verbs::create;
 use crate::{aggregation, peers, services};
 use api::{Value, object};
+use futures::future::try_join_all;
 use listwatch::{Batch, EventType, Scope, Since};
 use serde_json::json;
 use std::sync::Arc;
@@ -21,23 +22,24 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 /// Makes what is missing.
 pub async fn run(server: &Arc<Server>) -> Result<()> {
     let context = Context::internal(jiff::Timestamp::now());
-    for name in NAMESPACES {
+    let namespaces = NAMESPACES.map(|name| {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        ensure(server, "", "namespaces", "", namespace, &context).await?;
-        server.catch_up().await?;
-        default_account(server, name, &context).await?;
-    }
-    for wanted in roles::policy() {
-        ensure_role(server, wanted, &context).await?;
-    }
-    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]
-    {
+        ensure(server, "", "namespaces", "", namespace, &context)
+    });
+    try_join_all(namespaces).await?;
+    server.catch_up().await?;
+    // Together, so that they share the store's waits for the disk.
+    let accounts = try_join_all(NAMESPACES.map(|name| default_account(server, name, &context)));
+    let roles = try_join_all(roles::policy().into_iter().map(|wanted| ensure_role(server, wanted, &context)));
+    let classes = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+    let classes = try_join_all(classes.map(|(name, value)| {
         let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
             "description": "Used for system critical pods that must not be moved from their current node.",
         });
-        ensure(server, "scheduling.k8s.io", "priorityclasses", "", class, &context).await?;
-    }
+        ensure(server, "scheduling.k8s.io", "priorityclasses", "", class, &context)
+    }));
+    futures::try_join!(accounts, roles, classes)?;
     own_service(server, &context).await?;
     peers::announce(server).await?;
     server.catch_up().await?;

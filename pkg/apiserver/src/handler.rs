@@ -211,14 +211,12 @@ impl Drop for Permit<'_> {
 }
 
 fn compress(headers: &HeaderMap, response: &mut Response<Body>) {
-    let is_encoded = response.headers().contains_key(CONTENT_ENCODING);
-    let Body::Chunks(chunks) = response.body_mut() else { return };
-    let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-    if is_encoded || !negotiate::compress(headers, bytes) {
+    let Some(bytes) = response.body().bytes() else { return };
+    if response.headers().contains_key(CONTENT_ENCODING) || !negotiate::compress(headers, bytes) {
         return;
     }
-    let chunks = std::mem::take(chunks);
-    *response.body_mut() = negotiate::gzip(chunks);
+    let body = std::mem::replace(response.body_mut(), Body::empty());
+    *response.body_mut() = negotiate::gzip(body);
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }

@@ -12,7 +12,7 @@ use api::Value;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use jiff::Timestamp;
-use listwatch::{Batch, EventType, Scope, Since, Watcher};
+use listwatch::{Batch, Cache, EventType, Object, Scope, Since, Watcher};
 use parking_lot::RwLock;
 use pki::{PrivateKey, PublicKey, ServerPki, Signer, Verifier};
 use rustls::pki_types::CertificateDer;
@@ -244,7 +244,8 @@ impl Lookup for Server {
 pub async fn follow(server: &Arc<Server>, tasks: &TaskTracker) {
     let rbac = RBAC.iter().map(|plural| ("rbac.authorization.k8s.io", *plural));
     for (group, plural) in rbac.chain(NODE_GRAPH) {
-        let mut follower = Follower { server: server.clone(), group, plural, known: HashSet::new() };
+        let cache = server.registry.built_in(group, plural).cache.clone();
+        let mut follower = Follower { server: server.clone(), cache, group, plural, known: HashSet::new() };
         let Some(watcher) = follower.load().await else { continue };
         tasks.spawn(follower.run(watcher));
     }
@@ -253,34 +254,28 @@ pub async fn follow(server: &Arc<Server>, tasks: &TaskTracker) {
 /// Keeps an index in step with one resource.
 struct Follower {
     server: Arc<Server>,
+    cache: Arc<Cache>,
     group: &'static str,
     plural: &'static str,
+    /// Namespace and name of what is in the index.
     known: HashSet<(String, String)>,
 }
 
 impl Follower {
     /// Applies what is there, and forgets what is not there any more.
     async fn load(&mut self) -> Option<Watcher> {
-        let cache = self.server.registry.built_in(self.group, self.plural).cache.clone();
-        let mut watcher = cache.watch(Scope::default(), Since::InitialEvents).ok()?;
-        let mut gone = std::mem::take(&mut self.known);
+        let mut watcher = self.cache.watch(Scope::default(), Since::InitialEvents).ok()?;
+        let before = std::mem::take(&mut self.known);
         loop {
             match watcher.next().await.ok()? {
                 Batch::InitialEventsEnd(_) => break,
                 Batch::Events(events) => {
-                    for event in events {
-                        gone.remove(&(event.object.namespace().to_owned(), event.object.name().to_owned()));
-                        self.apply(event.kind, &event.object);
-                    }
+                    events.iter().for_each(|event| self.apply(event.kind, &event.object))
                 }
             }
         }
-        let kind = self.server.kind(self.group, self.plural);
-        for (namespace, name) in gone {
-            let stub = json!({
-                "kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {"name": name, "namespace": namespace},
-            });
-            self.change(EventType::Deleted, &stub);
+        for gone in before.difference(&self.known) {
+            self.forget(gone);
         }
         Some(watcher)
     }
@@ -305,16 +300,33 @@ impl Follower {
         }
     }
 
-    fn apply(&mut self, kind: EventType, object: &listwatch::Object) {
+    fn apply(&mut self, kind: EventType, object: &Object) {
         let key = (object.namespace().to_owned(), object.name().to_owned());
-        match kind {
-            EventType::Deleted => self.known.remove(&key),
-            _ => self.known.insert(key),
-        };
+        if kind == EventType::Deleted || !self.counts(object) {
+            if self.known.remove(&key) {
+                self.forget(&key);
+            }
+            return;
+        }
+        self.known.insert(key);
         match serde_json::from_slice(object.as_json()) {
             Ok(object) => self.change(kind, &object),
             Err(error) => tracing::error!(%error, name = object.name(), "a stored object is not JSON"),
         }
+    }
+
+    /// Whether the index has anything to learn from an object: not from a pod that is on no node yet.
+    fn counts(&self, object: &Object) -> bool {
+        self.plural != "pods"
+            || self.cache.field(object, "spec.nodeName").is_some_and(|node| !node.is_empty())
+    }
+
+    fn forget(&self, (namespace, name): &(String, String)) {
+        let kind = self.server.kind(self.group, self.plural);
+        let stub = json!({
+            "kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {"name": name, "namespace": namespace},
+        });
+        self.change(EventType::Deleted, &stub);
     }
 
     fn change(&self, kind: EventType, object: &Value) {

@@ -2,11 +2,9 @@
 
 use crate::body::Body;
 use crate::error::{ApiError, Result};
-use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
-use std::collections::VecDeque;
 use std::io::Write;
 
 /// How an answer is written.
@@ -47,6 +45,11 @@ impl Wanted {
         let accept = accept.to_str().map_err(|_| ApiError::not_acceptable())?;
         accept.split(',').find_map(clause).ok_or_else(ApiError::not_acceptable)
     }
+
+    /// Whether it is what the caches hold: JSON of whole objects.
+    pub fn is_plain(self) -> bool {
+        self.shape == Shape::Object && self.format == Format::Json
+    }
 }
 
 fn clause(clause: &str) -> Option<Wanted> {
@@ -80,10 +83,10 @@ pub fn compress(headers: &HeaderMap, bytes: u64) -> bool {
 }
 
 /// Compresses, at the speed that suits a server.
-pub fn gzip(chunks: VecDeque<Bytes>) -> Body {
+pub fn gzip(mut body: Body) -> Body {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    for chunk in &chunks {
-        encoder.write_all(chunk).expect("writing to memory cannot fail");
+    while let Some(piece) = body.next_piece() {
+        encoder.write_all(&piece).expect("writing to memory cannot fail");
     }
     Body::full(encoder.finish().expect("writing to memory cannot fail"))
 }

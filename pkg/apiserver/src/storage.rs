@@ -48,6 +48,14 @@ impl Outcome {
     }
 }
 
+/// A write of a new object.
+pub struct Inserted {
+    /// Its revision.
+    pub revision: Revision,
+    /// The object as it is served from now on, where that is as it was stored: it was encoded already.
+    pub json: Option<Bytes>,
+}
+
 /// A key that was to be new and is not.
 pub struct TakenKey(pub String);
 
@@ -84,12 +92,16 @@ impl Server {
         kind: &Kind,
         object: &Value,
         mut writes: Vec<Write>,
-    ) -> Result<Result<Revision, TakenKey>> {
+    ) -> Result<Result<Inserted, TakenKey>> {
         let key = kind.key(object::namespace(object), object::name(object));
         let value = self.seal(kind, &key, object)?;
+        let plain = (kind.convert.is_none() && !is_secret(kind)).then(|| value.clone());
         writes.insert(0, Write { key, expect: Expect::Absent, value: Some(value) });
         match self.store.commit(writes).await {
-            Ok(revision) => Ok(Ok(revision)),
+            Ok(revision) => {
+                let json = plain.map(|plain| object::served(&plain, revision).into());
+                Ok(Ok(Inserted { revision, json }))
+            }
             Err(store::Error::Conflict { key, .. }) => Ok(Err(TakenKey(key))),
             Err(error) => Err(error.into()),
         }

@@ -104,6 +104,11 @@ impl Cache {
         Ok(Watcher::new(self.clone(), Some(scope), ring, start))
     }
 
+    /// The value of a selectable field of one of its objects; `None` if the resource has no such field.
+    pub fn field<'a>(&self, object: &'a Object, name: &str) -> Option<&'a str> {
+        self.resource.field(name).map(|index| object.field(index))
+    }
+
     /// How far the cache is: everything up to this revision is in it.
     pub fn revision(&self) -> Revision {
         self.revision_of(&self.state.read())

@@ -7,9 +7,10 @@ use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::storage::{TakenKey, set_revision};
+use crate::storage::{Inserted, TakenKey, set_revision};
 use crate::{names, services, time, write};
 use api::{Kind, Value, object};
+use bytes::Bytes;
 use http::StatusCode;
 
 /// A generated name or address that is taken is replaced by another this often.
@@ -20,8 +21,25 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let kind = &*resource.kind;
     let context = call.context()?;
     let body = decode::object(kind, call.headers, &call.body, &context)?;
-    let object = create(server, resource, body, &call.target.namespace, &context).await?;
-    answer::object(resource, call, StatusCode::CREATED, object, &context)
+    create(server, resource, body, &call.target.namespace, &context).await?.answer(resource, call, &context)
+}
+
+/// An object that was created (or would have been, in a dry run).
+pub struct Created {
+    object: Value,
+    json: Option<Bytes>,
+}
+
+impl Created {
+    /// Answers with it: with the bytes that it was stored as, where those are what the client wants.
+    pub fn answer(self, resource: &Resource, call: &Call<'_>, context: &Context) -> Result<Answer> {
+        match self.json {
+            Some(json) if call.wanted.is_plain() => {
+                Ok(answer::json_bytes(StatusCode::CREATED, json).with_warnings(context))
+            }
+            _ => answer::object(resource, call, StatusCode::CREATED, self.object, context),
+        }
+    }
 }
 
 /// Creates an object: the whole path from a checked body to the store.
@@ -31,7 +49,7 @@ pub async fn create(
     mut object: Value,
     namespace: &str,
     context: &Context,
-) -> Result<Value> {
+) -> Result<Created> {
     let kind = &*resource.kind;
     set_namespace(kind, &mut object, namespace)?;
     if object::meta(&object, "resourceVersion").is_some_and(|version| !version.is_empty()) {
@@ -57,13 +75,13 @@ pub async fn create(
             if resource.cache.get(object::namespace(&new), object::name(&new)).is_some() {
                 return Err(ApiError::already_exists(kind, object::name(&new)));
             }
-            return Ok(new);
+            return Ok(Created { object: new, json: None });
         }
         let own_key = kind.key(object::namespace(&new), object::name(&new));
         match server.insert(kind, &new, writes).await? {
-            Ok(revision) => {
+            Ok(Inserted { revision, json }) => {
                 set_revision(&mut new, revision);
-                return Ok(new);
+                return Ok(Created { object: new, json });
             }
             Err(TakenKey(key)) if key == own_key => {
                 if !generates || attempt == MOST_ATTEMPTS {

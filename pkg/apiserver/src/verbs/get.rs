@@ -3,7 +3,6 @@
 use crate::answer::{self, Answer};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
-use crate::negotiate::{Format, Shape};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{in_version, parse};
@@ -20,10 +19,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let (namespace, name) = (namespace_of(&resource.kind, &call.target.namespace), &*call.target.name);
     let object =
         resource.cache.get(namespace, name).ok_or_else(|| ApiError::not_found(&resource.kind, name))?;
-    if call.wanted.shape == Shape::Object
-        && call.wanted.format == Format::Json
-        && resource.is_ready_made(object.as_json())
-    {
+    if call.wanted.is_plain() && resource.is_ready_made(object.as_json()) {
         return Ok(answer::json_bytes(StatusCode::OK, object.json()));
     }
     let object = in_version(&resource.kind, parse(object.as_json())?);

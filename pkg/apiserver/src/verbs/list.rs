@@ -4,10 +4,10 @@
 //! that is told so.
 
 use crate::answer::{self, Answer};
-use crate::body::Joiner;
+use crate::body::{Body, ListBody};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
-use crate::negotiate::{Format, Shape};
+use crate::negotiate::Shape;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{in_version, parse};
@@ -33,8 +33,8 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
             metadata["remainingItemCount"] = remaining.into();
         }
     }
-    if call.wanted.shape == Shape::Object && call.wanted.format == Format::Json {
-        return Ok(joined(resource, &metadata, &found.objects)?);
+    if call.wanted.is_plain() {
+        return joined(resource, &metadata, &found.objects);
     }
     let values: Vec<Value> = found
         .objects
@@ -56,25 +56,17 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
 /// The whole list as JSON, of bytes that are encoded already.
 fn joined(resource: &Resource, metadata: &Value, objects: &[Arc<Object>]) -> Result<Answer> {
     let kind = &*resource.kind;
-    let mut body = Joiner::new();
     let opening = format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
         kind.list_kind,
         kind.api_version()
     );
-    body.push(opening.as_bytes());
-    for (index, object) in objects.iter().enumerate() {
-        if index > 0 {
-            body.push(b",");
-        }
-        if resource.is_ready_made(object.as_json()) {
-            body.push(object.as_json());
-        } else {
-            body.push(in_version(kind, parse(object.as_json())?).to_string().as_bytes());
-        }
-    }
-    body.push(b"]}");
-    Ok(answer::json_body(StatusCode::OK, body.finish()))
+    let bytes = |object: &Arc<Object>| match resource.is_ready_made(object.as_json()) {
+        true => Ok(object.json()),
+        false => Ok(in_version(kind, parse(object.as_json())?).to_string().into()),
+    };
+    let items = objects.iter().map(bytes).collect::<Result<_>>()?;
+    Ok(answer::json_body(StatusCode::OK, Body::List(ListBody::new(opening.into(), items))))
 }
 
 /// The objects that a collection request is about.

@@ -97,7 +97,7 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
             call.may_create(server)?;
             let new = patch::apply(kind.schema(), None, &named, &by, context.force)?;
             let created = create::create(server, resource, new, namespace, &context).await?;
-            answer::object(resource, call, StatusCode::CREATED, created, &context)
+            created.answer(resource, call, &context)
         }
         other => answer::object(resource, call, StatusCode::OK, other?.into_object(), &context),
     }

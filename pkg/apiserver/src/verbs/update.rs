@@ -32,7 +32,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
         {
             call.may_create(server)?;
             let created = create::create(server, resource, body, namespace, &context).await?;
-            answer::object(resource, call, StatusCode::CREATED, created, &context)
+            created.answer(resource, call, &context)
         }
         other => answer::object(resource, call, StatusCode::OK, other?.into_object(), &context),
     }
