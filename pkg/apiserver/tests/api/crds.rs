@@ -166,6 +166,8 @@ async fn a_definition_goes_with_its_objects_and_paths() {
     assert_eq!(schema["properties"]["spec"]["properties"]["color"]["default"], "red", "{schema}");
 
     http.delete(&format!("{DEFINITIONS}/widgets.example.com"), &Value::Null).await.expect(200);
+    let refused = http.post(WIDGETS, &widget("late", 1)).await;
+    assert!(matches!(refused.code, 404 | 405), "{}", refused.text());
     let left = watch.until("an object goes", |event| event.kind == "DELETED").await;
     assert_eq!(left.name(), "a");
     eventually("the definition and its paths are gone", async || {
