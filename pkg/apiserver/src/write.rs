@@ -12,8 +12,8 @@ use crate::error::{ApiError, Result};
 use crate::patch::{self, WriteContext};
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::storage::Change;
-use api::{Errors, Field, Kind, Value, meta, object};
+use crate::storage::{Change, in_version};
+use api::{Errors, Field, Kind, Value, crd, meta, object};
 use serde_json::{Map, json};
 use store::Write;
 
@@ -52,6 +52,7 @@ pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context
         let api_version = kind.api_version();
         patch::track_update(kind.schema(), None, new, &write_context(kind, &api_version, context, Part::Main));
     }
+    warn(kind, new, context);
     let mut errors = Errors::new();
     let field = Field::root(new);
     meta::validate(&field, kind, &mut errors);
@@ -64,9 +65,20 @@ pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context
     crate::services::allocate(server, kind, new, None)
 }
 
+/// Tells the writer what is accepted but will not do what it seems to.
+fn warn(kind: &Kind, object: &Value, context: &Context) {
+    if kind.group == "apiextensions.k8s.io" {
+        crd::warnings(object).into_iter().for_each(|warning| context.warn(warning));
+    }
+}
+
 /// Fills in what was left out.
 fn default(kind: &Kind, object: &mut Value) {
     (kind.default)(object);
+    if let Some((_, to_stored)) = kind.convert {
+        // What the way to the stored version adds, everybody sees from the beginning.
+        *object = in_version(kind, to_stored(object.take()));
+    }
     if let Some(custom) = &kind.custom {
         custom.default(object);
     }
@@ -95,6 +107,9 @@ pub fn changed_object(
     if !context.is_apply {
         let api_version = kind.api_version();
         patch::track_update(kind.schema(), Some(old), &mut new, &write_context(kind, &api_version, context, part));
+    }
+    if part == Part::Main {
+        warn(kind, &new, context);
     }
     validate_change(kind, &new, old, part)?;
     let mut writes = crate::services::allocate(server, kind, &mut new, Some(old))?;

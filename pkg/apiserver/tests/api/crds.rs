@@ -210,6 +210,12 @@ async fn a_wrong_definition_is_refused_or_not_accepted() {
         assert_eq!(answer.code, 422, "{field}: {}", answer.text());
         assert!(answer.message().contains(field), "{field}: {}", answer.message());
     }
+    let mut ruled = definition();
+    ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = json!([{"rule": "true"}]);
+    let answer = http.post(&format!("{DEFINITIONS}?dryRun=All"), &ruled).await;
+    answer.expect(201);
+    let warning = answer.headers.get("warning").expect("a warning").to_str().unwrap();
+    assert!(warning.contains("rules are stored but not evaluated"), "{warning}");
     define(&http).await;
     let mut rival = definition();
     rival["metadata"]["name"] = "others.example.com".into();

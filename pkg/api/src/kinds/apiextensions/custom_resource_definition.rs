@@ -2,7 +2,7 @@
 //!
 //! What is checked here is the definition around the schemas; the schemas themselves are another module's.
 
-use crate::equality;
+use crate::{crd, equality};
 use crate::field::{Errors, Field, Reason};
 use crate::kind::Kind;
 use crate::kinds::pod_spec::fill;
@@ -103,6 +103,7 @@ fn validate(definition: &Field<'_>, errors: &mut Errors) {
         scope.one_of(&["Cluster", "Namespaced"], errors);
     }
     validate_versions(&spec, errors);
+    crd::validate_schemas(&spec, errors);
     for name in ["plural", "singular", "kind", "listKind"] {
         given.get(name).required(errors);
     }
