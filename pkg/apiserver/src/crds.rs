@@ -6,8 +6,8 @@
 //! ```
 
 use crate::context::Context;
-use crate::deletion::DeleteOptions;
-use crate::error::Result;
+use crate::deletion::{CUSTOM_RESOURCE_CLEANUP, DeleteOptions};
+use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{Change, parse};
@@ -21,8 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Held by a definition while it has objects.
-const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// What could not be done is tried again after this.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -53,6 +51,20 @@ pub async fn keep(server: Arc<Server>, shutdown: CancellationToken) {
             }
         }
     }
+}
+
+/// Refuses new objects of a kind whose definition is going: they would be left behind.
+pub fn check_not_terminating(server: &Server, kind: &Kind) -> Result<()> {
+    if kind.custom.is_none() {
+        return Ok(());
+    }
+    let definition =
+        server.lookup("apiextensions.k8s.io", "customresourcedefinitions", "", &kind.group_resource());
+    if !definition.is_some_and(|definition| object::meta(&definition, "deletionTimestamp").is_some()) {
+        return Ok(());
+    }
+    let message = "create not allowed while custom resource definition is terminating".to_owned();
+    Err(ApiError { message, ..ApiError::method_not_allowed(kind, "create") })
 }
 
 /// One look at all definitions. Returns whether nothing is left to do.
@@ -125,15 +137,16 @@ async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> 
         established.iter().flat_map(|definition| crd::kinds(definition)).map(Arc::new).collect();
     server.registry.replace(kinds).await.map_err(|error| {
         tracing::error!(%error, "cannot serve custom resources");
-        crate::error::ApiError::unavailable("custom resources cannot be served at the moment")
+        ApiError::unavailable("custom resources cannot be served at the moment")
     })?;
     Ok(())
 }
 
 /// Deletes the objects of a definition that is going, then lets it go. Returns whether it did.
 async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value) -> Result<bool> {
-    let holds =
-        definition["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == CLEANUP));
+    let holds = definition["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|list| list.iter().any(|f| f == CUSTOM_RESOURCE_CLEANUP));
     if !holds {
         return Ok(true);
     }
@@ -163,7 +176,7 @@ async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value)
         .modify(resource, "", object::name(definition), false, |current| {
             let mut next = current.clone();
             if let Some(finalizers) = next["metadata"]["finalizers"].as_array_mut() {
-                finalizers.retain(|finalizer| finalizer != CLEANUP);
+                finalizers.retain(|finalizer| finalizer != CUSTOM_RESOURCE_CLEANUP);
             }
             write::changed_object(server, resource, next, current, Part::Main, &context)
         })

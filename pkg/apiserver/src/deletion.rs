@@ -8,7 +8,7 @@
 //! ```
 
 use crate::error::{ApiError, Result};
-use api::{FieldError, Kind, Value, field::Reason, object};
+use api::{FieldError, Kind, Value, crd, field::Reason, object};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -49,6 +49,9 @@ pub enum DeletePlan {
     Pending,
 }
 
+/// Holds a CustomResourceDefinition that is being deleted until its objects are gone.
+pub const CUSTOM_RESOURCE_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -57,6 +60,7 @@ impl DeleteOptions {
     pub fn parse(body: Option<&Value>, query: &crate::request::Query) -> Result<DeleteOptions> {
         let empty = json!({});
         let body = body.unwrap_or(&empty);
+        check_types(body)?;
         let text = |name: &str| {
             body.get(name).and_then(Value::as_str).or_else(|| query.get(name)).map(str::to_owned)
         };
@@ -102,6 +106,37 @@ impl DeleteOptions {
     }
 }
 
+/// The members of `DeleteOptions`, with the names of their types in Go, which complaints use.
+const MEMBERS: [(&str, &str, fn(&Value) -> bool); 7] = [
+    ("dryRun", "[]string", |value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string))),
+    ("gracePeriodSeconds", "int64", Value::is_i64),
+    ("orphanDependents", "bool", Value::is_boolean),
+    ("propagationPolicy", "v1.DeletionPropagation", Value::is_string),
+    ("preconditions", "v1.Preconditions", Value::is_object),
+    ("preconditions.uid", "types.UID", Value::is_string),
+    ("preconditions.resourceVersion", "string", Value::is_string),
+];
+
+/// Complains about members of other types than those of `DeleteOptions`.
+fn check_types(body: &Value) -> Result<()> {
+    for (name, ty, is_right) in MEMBERS {
+        let given = body.pointer(&format!("/{}", name.replace('.', "/"))).unwrap_or(&Value::Null);
+        let found = match given {
+            Value::Null => continue,
+            given if is_right(given) => continue,
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        return Err(ApiError::bad_request(format!(
+            "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {found} into Go struct field DeleteOptions.{name} of type {ty}"
+        )));
+    }
+    Ok(())
+}
+
 /// Whether `dryRun` asks for a dry run; `All` is the only value there is.
 pub fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool> {
     let mut dry = false;
@@ -128,10 +163,13 @@ fn invalid_options(field: &str, detail: &str) -> ApiError {
 pub fn plan(kind: &Kind, current: &Value, options: &DeleteOptions, now: Timestamp) -> Result<DeletePlan> {
     check_preconditions(kind, current, options)?;
     let mut marked = current.clone();
-    let finalizers = wanted_finalizers(kind, current, options);
+    let deleting = object::meta(current, "deletionTimestamp");
+    let mut finalizers = wanted_finalizers(kind, current, options);
+    if deleting.is_none() && is_definition(kind) && !finalizers.iter().any(|f| f == CUSTOM_RESOURCE_CLEANUP) {
+        finalizers.push(CUSTOM_RESOURCE_CLEANUP.to_owned());
+    }
     set_finalizers(&mut marked, &finalizers);
     let grace_seconds = grace_period(kind, current, options);
-    let deleting = object::meta(current, "deletionTimestamp");
     let held_seconds = current["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
 
     if let Some(since) = deleting {
@@ -166,6 +204,9 @@ pub fn plan(kind: &Kind, current: &Value, options: &DeleteOptions, now: Timestam
     }
     if kind.group.is_empty() && kind.plural == "namespaces" {
         object::object_mut(&mut marked, "status").insert("phase".into(), "Terminating".into());
+    }
+    if is_definition(kind) {
+        crd::mark_terminating(&mut marked, now);
     }
     Ok(DeletePlan::Mark(Box::new(marked)))
 }
@@ -202,6 +243,10 @@ fn check_preconditions(kind: &Kind, current: &Value, options: &DeleteOptions) ->
         ));
     }
     Ok(())
+}
+
+fn is_definition(kind: &Kind) -> bool {
+    kind.group == "apiextensions.k8s.io" && kind.plural == "customresourcedefinitions"
 }
 
 /// Only pods are given time to end by themselves.

@@ -149,7 +149,9 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
         "get" if !needs_namespace => verbs::get::handle(server, resource, call).await,
         "list" => verbs::list::handle(server, resource, call).await,
         "watch" => verbs::watch::handle(server, resource, call).await,
-        "create" if target.name.is_empty() => verbs::create::handle(server, resource, call).await,
+        "create" if target.name.is_empty() && !needs_namespace => {
+            verbs::create::handle(server, resource, call).await
+        }
         "update" if !target.name.is_empty() && !needs_namespace => {
             verbs::update::handle(server, resource, call, Part::Main).await
         }

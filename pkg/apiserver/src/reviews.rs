@@ -8,7 +8,7 @@ use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::subresources;
-use api::{Errors, Field, FieldError, Value, object};
+use api::{Errors, Field, Value, object};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::json;
@@ -22,6 +22,9 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     }
     let context = call.context()?;
     let mut review = decode::object(kind, call.headers, &call.body, &context)?;
+    if kind.namespaced() {
+        set_namespace(resource, &mut review, &call.target.namespace)?;
+    }
     let mut errors = Errors::new();
     (kind.validate)(&Field::root(&review), &mut errors);
     if !errors.is_empty() {
@@ -35,9 +38,6 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
             access_review(&server.auth.authorizer.read(), &review["spec"], &call.user)
         }
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
-            if kind.namespaced() {
-                check_namespace(resource, &review, &call.target.namespace)?;
-            }
             let user = reviewed_user(&review["spec"]);
             access_review(&server.auth.authorizer.read(), &review["spec"], &user)
         }
@@ -54,16 +54,17 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     answer::object(resource, call, StatusCode::CREATED, review, &context)
 }
 
-fn check_namespace(resource: &Resource, review: &Value, namespace: &str) -> Result<()> {
-    let asked = review["spec"]["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
-    if asked == namespace {
-        return Ok(());
+/// The namespace comes from the path; the review may repeat it but not contradict it.
+fn set_namespace(resource: &Resource, review: &mut Value, namespace: &str) -> Result<()> {
+    if namespace.is_empty() {
+        return Err(ApiError::method_not_allowed(&resource.kind, "create"));
     }
-    let error = FieldError {
-        reason: api::field::Reason::Invalid,
-        path: "spec.resourceAttributes.namespace".into(),
-        value: Some(asked.into()),
-        detail: "must match metadata.namespace".into(),
-    };
-    Err(ApiError::invalid(&resource.kind, "", &[error]))
+    let given = object::namespace(review);
+    if !given.is_empty() && given != namespace {
+        return Err(ApiError::bad_request(format!(
+            "the namespace of the provided object does not match the namespace sent on the request ({given} != {namespace})"
+        )));
+    }
+    object::object_mut(review, "metadata").insert("namespace".into(), namespace.into());
+    Ok(())
 }

@@ -59,6 +59,10 @@ pub struct Inserted {
 /// A key that was to be new and is not.
 pub struct TakenKey(pub String);
 
+/// The largest object that is kept: what etcd takes by default, less some room for keys. The embedded engine takes
+/// more, but objects must be able to move between the engines.
+const LARGEST_OBJECT: usize = 1536 * 1024 - 8 * 1024;
+
 /// Conflicts in a row before a writer is told to come back later.
 const MOST_ATTEMPTS: usize = 64;
 
@@ -196,6 +200,9 @@ impl Server {
             Some((_, to_stored)) => object::stored(&to_stored(object.clone())),
             None => object::stored(object),
         };
+        if plain.len() > LARGEST_OBJECT {
+            return Err(ApiError::too_large(format!("Request entity too large: limit is {LARGEST_OBJECT}")));
+        }
         if !is_secret(kind) {
             return Ok(plain.into());
         }

@@ -16,7 +16,7 @@ use crate::patch::{self, WriteContext};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::services;
-use crate::storage::Change;
+use crate::storage::{Change, in_version};
 use api::kind::ValidateUpdate;
 use api::{Errors, Field, Kind, Value, meta, object};
 use jiff::Timestamp;
@@ -100,6 +100,10 @@ pub fn new_object(
 /// Fills in what was left out.
 fn default(kind: &Kind, object: &mut Value) {
     (kind.default)(object);
+    if let Some((_, to_stored)) = kind.convert {
+        // What the way to the stored version adds, everybody sees from the beginning.
+        *object = in_version(kind, to_stored(object.take()));
+    }
     if let Some(custom) = &kind.custom {
         custom.default(object);
     }

@@ -20,7 +20,7 @@ mod status;
 mod structural;
 
 pub use definition::{validate_schemas, warnings};
-pub use status::{Names, condition_is_true, next_status};
+pub use status::{Names, condition_is_true, mark_terminating, next_status};
 pub use structural::Structural;
 
 use crate::field::Errors;

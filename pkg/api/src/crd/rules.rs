@@ -82,6 +82,9 @@ fn root_with_status(schema: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// The types that a schema may name.
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
     Root,
@@ -93,6 +96,9 @@ enum Level {
 fn invariants(schema: &Field<'_>, level: Level, errors: &mut Errors) {
     let ty = schema.get("type");
     let items = schema.get("items");
+    if !ty.text().is_empty() {
+        ty.one_of(&TYPES, errors);
+    }
     if ty.text() == "array" && !items.exists() {
         items.complain(Reason::Required, "must be specified", errors);
     }

@@ -129,6 +129,13 @@ fn copy(from: &Value, to: &mut Value, name: &str) {
     }
 }
 
+/// Says of a definition that it is going, and its objects with it.
+pub fn mark_terminating(definition: &mut Value, now: Timestamp) {
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let terminating = condition("Terminating", "True", "InstanceDeletionPending", message);
+    set_condition(&mut definition["status"], terminating, now);
+}
+
 fn condition(ty: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": ty, "status": status, "reason": reason, "message": message})
 }

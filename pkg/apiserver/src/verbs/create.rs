@@ -8,7 +8,7 @@ use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{Inserted, TakenKey, set_revision};
-use crate::{names, services, time, write};
+use crate::{crds, names, services, time, write};
 use api::{Kind, Value, object};
 use bytes::Bytes;
 use http::StatusCode;
@@ -51,24 +51,31 @@ pub async fn create(
     context: &Context,
 ) -> Result<Created> {
     let kind = &*resource.kind;
+    crds::check_not_terminating(server, kind)?;
     set_namespace(kind, &mut object, namespace)?;
     if object::meta(&object, "resourceVersion").is_some_and(|version| !version.is_empty()) {
         return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
-    }
-    if kind.namespaced() && server.namespace(namespace).is_none() {
-        // The namespace may be newer than our cache where another apiserver made it.
-        server.catch_up().await?;
     }
     let prefix = object::meta(&object, "generateName").unwrap_or_default().to_owned();
     let generates = object::name(&object).is_empty() && !prefix.is_empty();
     set_identity(kind, &mut object, context);
     let mut attempt = 1;
+    let mut is_fresh = false;
     loop {
         let mut new = object.clone();
         if generates {
             object::object_mut(&mut new, "metadata").insert("name".into(), names::generate(&prefix).into());
         }
-        let writes = write::new_object(server, resource, &mut new, context)?;
+        let writes = match write::new_object(server, resource, &mut new, context) {
+            Ok(writes) => writes,
+            // What is missing or in the way may have come or gone since the caches were last in step.
+            Err(_) if !is_fresh => {
+                is_fresh = true;
+                server.catch_up().await?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if context.dry_run {
             // No write will find out that the name is taken.
             server.catch_up().await?;

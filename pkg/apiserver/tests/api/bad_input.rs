@@ -256,8 +256,7 @@ async fn paths_selectors_and_tokens_that_make_no_sense() {
     let server = TestServer::start().await;
     let http = server.http();
     let long = "a".repeat(20_000);
-    let deep_selector = format!("a in ({})", "b,".repeat(5_000));
-    let encoded = deep_selector.replace(' ', "%20");
+    let many = format!("a%20in%20({})", "b,".repeat(5_000));
     let cases: &[(&str, &str, u16)] = &[
         ("GET", "/nowhere", 404),
         ("GET", "/api/v9/pods", 404),
@@ -271,7 +270,7 @@ async fn paths_selectors_and_tokens_that_make_no_sense() {
         ("GET", "/api/v1/pods?labelSelector=a%3D%3D%3Db", 400),
         ("GET", "/api/v1/pods?labelSelector=(((", 400),
         ("GET", "/api/v1/pods?labelSelector=a%20in%20(", 400),
-        ("GET", &format!("/api/v1/pods?labelSelector={encoded}"), 400),
+        ("GET", &format!("/api/v1/pods?labelSelector={many}"), 200),
         ("GET", &format!("/api/v1/pods?labelSelector={long}"), 400),
         ("GET", "/api/v1/pods?fieldSelector=nonsense", 400),
         ("GET", "/api/v1/pods?fieldSelector=a.b%3Dc", 400),

@@ -184,6 +184,8 @@ async fn a_definition_goes_with_its_objects_and_paths() {
     assert_eq!(schema["properties"]["spec"]["properties"]["color"]["default"], "red", "{schema}");
 
     http.delete(&format!("{DEFINITIONS}/widgets.example.com"), &Value::Null).await.expect(200);
+    let refused = http.post(WIDGETS, &widget("late", 1)).await;
+    assert!(matches!(refused.code, 404 | 405), "{}", refused.text());
     let left = watch.until("an object goes", |event| event.kind == "DELETED").await;
     assert_eq!(left.name(), "a");
     eventually("the definition and its paths are gone", async || {
@@ -230,6 +232,13 @@ async fn a_wrong_definition_is_refused_or_not_accepted() {
         assert_eq!(answer.code, 422, "{field}: {}", answer.text());
         assert!(answer.message().contains(field), "{field}: {}", answer.message());
     }
+    let mut ruled = definition();
+    ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
+        json!([{"rule": "true"}]);
+    let answer = http.post(&format!("{DEFINITIONS}?dryRun=All"), &ruled).await;
+    answer.expect(201);
+    let warning = answer.headers.get("warning").expect("a warning").to_str().unwrap();
+    assert!(warning.contains("rules are stored but not evaluated"), "{warning}");
     define(&http).await;
     let mut rival = definition();
     rival["metadata"]["name"] = "others.example.com".into();

@@ -58,8 +58,9 @@ async fn a_list_shows_the_moment_that_is_asked_for() {
     let exact = http.get(&format!("{CONFIG_MAPS}?resourceVersion={moment}&resourceVersionMatch=Exact")).await;
     let exact = exact.expect(200);
     assert_eq!((names(&exact), version(&exact)), (vec!["c00", "c01"], moment));
+    let last = version(&made[2]);
     let newer =
-        http.get(&format!("{CONFIG_MAPS}?resourceVersion={moment}&resourceVersionMatch=NotOlderThan")).await;
+        http.get(&format!("{CONFIG_MAPS}?resourceVersion={last}&resourceVersionMatch=NotOlderThan")).await;
     assert_eq!(names(&newer.expect(200)).len(), 3);
     assert_eq!(names(&http.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.expect(200)).len(), 3);
 

@@ -87,13 +87,16 @@ async fn fields_nobody_knows_are_refused_warned_about_or_dropped() {
 async fn yaml_goes_both_ways() {
     let server = TestServer::start().await;
     let http = server.http();
-    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n  key: |\n    two\n    lines\n";
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yes-please\ndata:\n  key: |\n    two\n    lines\n";
     let yaml = [("content-type", "application/yaml"), ("accept", "application/yaml")];
     let created = http.send("POST", CONFIG_MAPS, &yaml, text).await;
     created.expect(201);
     assert!(created.headers["content-type"].to_str().unwrap().starts_with("application/yaml"));
-    assert!(created.text().contains("name: y"), "{}", created.text());
-    assert_eq!(http.get(&format!("{CONFIG_MAPS}/y")).await.expect(200)["data"]["key"], "two\nlines\n");
+    assert!(created.text().contains("name: yes-please"), "{}", created.text());
+    assert_eq!(
+        http.get(&format!("{CONFIG_MAPS}/yes-please")).await.expect(200)["data"]["key"],
+        "two\nlines\n"
+    );
 }
 
 #[tokio::test]

@@ -2,13 +2,12 @@
 //!
 //! What is checked here is the definition around the schemas; the schemas themselves are another module's.
 
-use crate::crd;
-use crate::equality;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::Kind;
 use crate::kinds::pod_spec::fill;
 use crate::kinds::rules;
 use crate::object::{object_mut, set_default};
+use crate::{crd, equality};
 use crate::{names, object, printing};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
