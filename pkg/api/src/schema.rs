@@ -46,6 +46,8 @@ pub struct Schema {
     /// Whether the value counts as there, but empty, whenever its parent is there: a struct that upstream embeds
     /// by value, or a list that it never leaves out.
     pub embedded: bool,
+    /// Whether the value must be given, as a member.
+    pub required: bool,
 }
 
 /// The type of a value.
@@ -248,31 +250,45 @@ impl Schema {
         }
     }
 
-    /// Puts empty structs where upstream's types have them by value and the object leaves them out: they show in
-    /// every answer, `status: {}` most of all.
-    pub fn embed(&self, value: &mut Value) {
+    /// Puts into an object what upstream's types always show: empty structs that they have by value, `status: {}`
+    /// most of all, and numbers of a status that are not optional.
+    pub fn embed(&self, object: &mut Value) {
+        self.embed_in(object, false);
+        if let (Some(schema), Some(status)) = (self.property("status"), object.get_mut("status")) {
+            schema.embed_in(status, true);
+        }
+    }
+
+    fn embed_in(&self, value: &mut Value, numbers: bool) {
         match (&self.resolve().ty, value) {
             (Type::Object { properties, additional }, Value::Object(members)) => {
                 for (name, schema) in properties {
-                    let is_struct = || matches!(&schema.resolve().ty, Type::Object { additional: None, .. });
                     if let Some(member) = members.get_mut(&**name) {
-                        schema.embed(member);
-                    } else if schema.embedded && is_struct() {
-                        let mut member = Value::Object(Map::new());
-                        schema.embed(&mut member);
+                        schema.embed_in(member, numbers);
+                    } else if let Some(mut member) = schema.always_shown(numbers) {
+                        schema.embed_in(&mut member, numbers);
                         members.insert((**name).to_owned(), member);
                     }
                 }
                 if let Some(schema) = additional {
                     let others =
                         members.iter_mut().filter(|(name, _)| !properties.contains_key(name.as_str()));
-                    others.for_each(|(_, member)| schema.embed(member));
+                    others.for_each(|(_, member)| schema.embed_in(member, numbers));
                 }
             }
             (Type::Array(element), Value::Array(items)) => {
-                items.iter_mut().for_each(|item| element.embed(item))
+                items.iter_mut().for_each(|item| element.embed_in(item, numbers));
             }
             _ => {}
+        }
+    }
+
+    /// What stands for a member that was left out, if it is shown nevertheless.
+    fn always_shown(&self, numbers: bool) -> Option<Value> {
+        match &self.resolve().ty {
+            Type::Object { additional: None, .. } if self.embedded => Some(Value::Object(Map::new())),
+            Type::Integer { .. } if self.required && numbers => Some(Value::from(0)),
+            _ => None,
         }
     }
 
@@ -310,6 +326,7 @@ fn compile(json: &Value, by_name: &HashMap<String, usize>) -> Schema {
         preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
         embedded: json.get("default").is_some_and(|default| default.as_object().is_some_and(Map::is_empty)),
         default: json.get("default").cloned(),
+        required: false,
     }
 }
 
@@ -339,7 +356,8 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
                 .map(|(name, schema)| {
                     let mut member = compile(schema, by_name);
                     let list = matches!(member.ty, Type::Array(_));
-                    member.embedded |= list && required.iter().any(|required| **required == **name);
+                    member.required = required.iter().any(|required| **required == **name);
+                    member.embedded |= list && member.required;
                     (name.as_str().into(), member)
                 })
                 .collect();

@@ -280,7 +280,7 @@ impl From<PatchError> for ApiError {
             // The sentence is upstream's, which says no more; what is wrong with the patch is in the causes.
             PatchError::Unprocessable(message) => {
                 ApiError::unprocessable("the server rejected our request due to an error in our request")
-                    .with_cause("FieldValueInvalid", &message, "")
+                    .with_cause("FieldValueInvalid", &message, "patch")
             }
             PatchError::TooLarge(message) => ApiError::too_large(message),
         }

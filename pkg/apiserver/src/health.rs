@@ -19,7 +19,7 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Answers the paths of this module; `None` for others.
 pub async fn handle(server: &Server, path: &str, query: &Query) -> Option<Answer> {
     match path {
-        "/version" => return Some(answer::json(StatusCode::OK, &version())),
+        "/version" | "/version/" => return Some(answer::json(StatusCode::OK, &version())),
         "/metrics" => return Some(render_metrics(server)),
         _ => {}
     }
