@@ -45,7 +45,13 @@ impl Http {
     }
 
     /// Sends any request at all.
-    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
         let answer = self.try_send(method, path, headers, body).await;
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }

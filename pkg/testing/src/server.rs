@@ -122,7 +122,9 @@ impl TestServer {
         let Some(running) = self.running.take() else { return };
         running.drain.cancel();
         let ended = in_time("the server ends", running.ended).await;
-        ended.expect("the server says how it ended").unwrap_or_else(|error| panic!("the server failed: {error}"));
+        ended
+            .expect("the server says how it ended")
+            .unwrap_or_else(|error| panic!("the server failed: {error}"));
         running.thread.join().expect("the server's thread");
     }
 
@@ -226,7 +228,8 @@ async fn launch(config: Config, address: SocketAddr) -> (Running, SocketAddr) {
         let (drain, kill) = tokens;
         let end = runtime.block_on(async {
             let serving = async {
-                let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| error.to_string())?;
+                let listener =
+                    tokio::net::TcpListener::bind(address).await.map_err(|error| error.to_string())?;
                 let ready = |server: &apiserver::Server| {
                     let _ = tell_ready.send(server.address);
                 };

@@ -72,7 +72,7 @@ pub async fn delete(
     context: &Context,
 ) -> Result<Outcome> {
     let kind = &*resource.kind;
-    server
+    let outcome = server
         .modify(resource, namespace_of(kind, namespace), name, options.dry_run || context.dry_run, |current| {
             admission::admit_delete(server, resource, context, current)?;
             Ok(match deletion::plan(kind, current, options, context.now)? {
@@ -81,7 +81,20 @@ pub async fn delete(
                 DeletePlan::Pending => Change::Keep,
             })
         })
-        .await
+        .await?;
+    if is_container(kind) {
+        // Creates look at the cache: nothing may go in any more once we have said that it goes.
+        server.catch_up().await?;
+    }
+    Ok(outcome)
+}
+
+/// Kinds whose objects hold other objects.
+fn is_container(kind: &Kind) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.plural.as_str()),
+        ("", "namespaces") | ("apiextensions.k8s.io", "customresourcedefinitions")
+    )
 }
 
 fn options(call: &Call<'_>) -> Result<DeleteOptions> {

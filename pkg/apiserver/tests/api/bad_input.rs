@@ -16,12 +16,22 @@ async fn goes_on(http: &Http) {
 async fn bodies_that_are_no_objects() {
     let server = TestServer::start().await;
     let http = server.http();
-    let deep_json = format!("{{\"metadata\":{{\"name\":\"x\"}},\"data\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep_json = format!(
+        "{{\"metadata\":{{\"name\":\"x\"}},\"data\":{}1{}}}",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
     let deep_objects = format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
     let deep_yaml = "[".repeat(100_000);
     let bomb = format!(
         "a: &a [x,x,x,x,x,x,x,x,x,x]\n{}",
-        (b'b'..=b'j').map(|c| format!("{0}: &{0} [{1},{1},{1},{1},{1},{1},{1},{1},{1},{1}]\n", c as char, format!("*{}", (c - 1) as char))).collect::<String>()
+        (b'b'..=b'j')
+            .map(|c| format!(
+                "{0}: &{0} [{1},{1},{1},{1},{1},{1},{1},{1},{1},{1}]\n",
+                c as char,
+                format!("*{}", (c - 1) as char)
+            ))
+            .collect::<String>()
     );
     let cases: &[(&str, &str, &str, u16)] = &[
         ("empty", "application/json", "", 400),
@@ -39,8 +49,18 @@ async fn bodies_that_are_no_objects() {
         ("a YAML bomb", "application/yaml", &bomb, 400),
         ("XML", "application/xml", "<a/>", 415),
         ("protobuf", "application/vnd.kubernetes.protobuf", "k8s\0", 415),
-        ("another kind", "application/json", r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"}}"#, 400),
-        ("another version", "application/json", r#"{"kind":"ConfigMap","apiVersion":"v2","metadata":{"name":"x"}}"#, 400),
+        (
+            "another kind",
+            "application/json",
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"}}"#,
+            400,
+        ),
+        (
+            "another version",
+            "application/json",
+            r#"{"kind":"ConfigMap","apiVersion":"v2","metadata":{"name":"x"}}"#,
+            400,
+        ),
         ("no name", "application/json", r#"{"metadata":{}}"#, 422),
         ("a number as name", "application/json", r#"{"metadata":{"name":1}}"#, 400),
         ("a list as metadata", "application/json", r#"{"metadata":[]}"#, 400),
@@ -48,7 +68,12 @@ async fn bodies_that_are_no_objects() {
         ("a wrong name", "application/json", r#"{"metadata":{"name":"Not Right"}}"#, 422),
         ("a name with a slash", "application/json", r#"{"metadata":{"name":"../secrets/x"}}"#, 422),
         ("a wrong label", "application/json", r#"{"metadata":{"name":"x","labels":{"a b":"c"}}}"#, 422),
-        ("a wrong time", "application/json", r#"{"metadata":{"name":"x","creationTimestamp":"yesterday"}}"#, 400),
+        (
+            "a wrong time",
+            "application/json",
+            r#"{"metadata":{"name":"x","creationTimestamp":"yesterday"}}"#,
+            400,
+        ),
         ("a large number", "application/json", r#"{"metadata":{"name":"x","generation":1e400}}"#, 400),
     ];
     for (what, media_type, body, code) in cases {
@@ -82,9 +107,21 @@ async fn complaints_name_the_field() {
         (changed("/spec/containers", json!([])), "spec.containers", "FieldValueRequired"),
         (changed("/spec/restartPolicy", "Sometimes".into()), "spec.restartPolicy", "FieldValueNotSupported"),
         (changed("/spec/containers/0/image", "".into()), "spec.containers[0].image", "FieldValueRequired"),
-        (changed("/spec/containers/0/imagePullPolicy", "Maybe".into()), "spec.containers[0].imagePullPolicy", "FieldValueNotSupported"),
-        (changed("/spec/volumes", json!([{"name": "v"}, {"name": "v", "emptyDir": {}}])), "spec.volumes[1].name", "FieldValueDuplicate"),
-        (changed("/spec/containers/0/ports", json!([{"containerPort": 70000}])), "spec.containers[0].ports[0].containerPort", "FieldValueInvalid"),
+        (
+            changed("/spec/containers/0/imagePullPolicy", "Maybe".into()),
+            "spec.containers[0].imagePullPolicy",
+            "FieldValueNotSupported",
+        ),
+        (
+            changed("/spec/volumes", json!([{"name": "v"}, {"name": "v", "emptyDir": {}}])),
+            "spec.volumes[1].name",
+            "FieldValueDuplicate",
+        ),
+        (
+            changed("/spec/containers/0/ports", json!([{"containerPort": 70000}])),
+            "spec.containers[0].ports[0].containerPort",
+            "FieldValueInvalid",
+        ),
     ];
     for (object, field, reason) in cases {
         let answer = http.post(PODS, &object).await;
@@ -136,26 +173,63 @@ async fn patches_that_are_meant_badly() {
     http.post(DEPLOYMENTS, &deployment("web", 1)).await.expect(201);
     let path = format!("{DEPLOYMENTS}/web");
     let deep = format!("{}1{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
-    let copies: Vec<Value> = (0..10_000).map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/a{n}")})).collect();
-    let doubling: Vec<Value> = (0..60).map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/a{n}")})).collect();
+    let copies: Vec<Value> =
+        (0..10_000).map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/a{n}")})).collect();
+    let doubling: Vec<Value> =
+        (0..60).map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/a{n}")})).collect();
     let cases: Vec<(&str, &str, String, &[u16])> = vec![
         ("no list", "application/json-patch+json", "{}".into(), &[400]),
         ("no operation", "application/json-patch+json", r#"[{"op":"fly","path":"/a"}]"#.into(), &[400, 422]),
         ("no path", "application/json-patch+json", r#"[{"op":"remove"}]"#.into(), &[400, 422]),
-        ("a wrong pointer", "application/json-patch+json", r#"[{"op":"remove","path":"spec"}]"#.into(), &[400, 422]),
-        ("a far index", "application/json-patch+json", r#"[{"op":"add","path":"/spec/template/spec/containers/99999999999","value":1}]"#.into(), &[400, 422]),
-        ("the whole object", "application/json-patch+json", r#"[{"op":"remove","path":""}]"#.into(), &[400, 422]),
+        (
+            "a wrong pointer",
+            "application/json-patch+json",
+            r#"[{"op":"remove","path":"spec"}]"#.into(),
+            &[400, 422],
+        ),
+        (
+            "a far index",
+            "application/json-patch+json",
+            r#"[{"op":"add","path":"/spec/template/spec/containers/99999999999","value":1}]"#.into(),
+            &[400, 422],
+        ),
+        (
+            "the whole object",
+            "application/json-patch+json",
+            r#"[{"op":"remove","path":""}]"#.into(),
+            &[400, 422],
+        ),
         ("too many operations", "application/json-patch+json", Value::from(copies).to_string(), &[413, 422]),
         ("doubling", "application/json-patch+json", Value::from(doubling).to_string(), &[400, 413, 422]),
-        ("another name", "application/json-patch+json", r#"[{"op":"replace","path":"/metadata/name","value":"x"}]"#.into(), &[400, 422]),
+        (
+            "another name",
+            "application/json-patch+json",
+            r#"[{"op":"replace","path":"/metadata/name","value":"x"}]"#.into(),
+            &[400, 422],
+        ),
         ("a list", "application/merge-patch+json", "[]".into(), &[400, 422]),
         ("text", "application/merge-patch+json", "\"x\"".into(), &[400, 422]),
         ("deep", "application/merge-patch+json", deep.clone(), &[400]),
         ("another kind", "application/merge-patch+json", r#"{"kind":"Pod"}"#.into(), &[400]),
         ("deep", "application/strategic-merge-patch+json", deep, &[400]),
-        ("an unknown directive", "application/strategic-merge-patch+json", r#"{"spec":{"$patch":"explode"}}"#.into(), &[400, 422, 500]),
-        ("no merge key", "application/strategic-merge-patch+json", r#"{"spec":{"template":{"spec":{"containers":[{"image":"x"}]}}}}"#.into(), &[400, 422, 500]),
-        ("an order of nonsense", "application/strategic-merge-patch+json", r#"{"spec":{"template":{"spec":{"$setElementOrder/containers":[1,[],{}]}}}}"#.into(), &[400, 422, 500]),
+        (
+            "an unknown directive",
+            "application/strategic-merge-patch+json",
+            r#"{"spec":{"$patch":"explode"}}"#.into(),
+            &[400, 422, 500],
+        ),
+        (
+            "no merge key",
+            "application/strategic-merge-patch+json",
+            r#"{"spec":{"template":{"spec":{"containers":[{"image":"x"}]}}}}"#.into(),
+            &[400, 422, 500],
+        ),
+        (
+            "an order of nonsense",
+            "application/strategic-merge-patch+json",
+            r#"{"spec":{"template":{"spec":{"$setElementOrder/containers":[1,[],{}]}}}}"#.into(),
+            &[400, 422, 500],
+        ),
         ("no manager", "application/apply-patch+yaml", "{}".into(), &[422]),
         ("plain JSON", "application/json", "{}".into(), &[415]),
     ];
@@ -164,7 +238,11 @@ async fn patches_that_are_meant_badly() {
         assert!(codes.contains(&answer.code), "{what} as {media_type}: {} {}", answer.code, answer.text());
         assert_eq!(answer.json()["kind"], "Status", "{what}");
     }
-    for (what, body) in [("a list", "[]"), ("text", "x: ["), ("another kind", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}")] {
+    for (what, body) in [
+        ("a list", "[]"),
+        ("text", "x: ["),
+        ("another kind", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}"),
+    ] {
         let yaml = [("content-type", "application/apply-patch+yaml")];
         let answer = http.send("PATCH", &format!("{path}?fieldManager=m"), &yaml, body).await;
         assert_eq!(answer.code, 400, "{what}: {}", answer.text());
@@ -218,7 +296,10 @@ async fn paths_selectors_and_tokens_that_make_no_sense() {
         assert_eq!(answer.code, *code, "{method} {}: {}", &path[..path.len().min(200)], answer.text());
     }
     let missing = http.get(&format!("{PODS}/none")).await;
-    assert_eq!((missing.reason().as_str(), missing.message().as_str()), ("NotFound", "pods \"none\" not found"));
+    assert_eq!(
+        (missing.reason().as_str(), missing.message().as_str()),
+        ("NotFound", "pods \"none\" not found")
+    );
     assert_eq!(missing.json()["details"], json!({"name": "none", "kind": "pods"}));
     let nowhere = http.get("/nowhere").await;
     assert_eq!(nowhere.code, 404);

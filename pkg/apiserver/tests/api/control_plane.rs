@@ -19,7 +19,8 @@ async fn what_one_acknowledged_the_other_shows() {
         assert_eq!(version(&read), version(&made));
         let list = reader.get(CONFIG_MAPS).await.expect(200);
         assert!(names(&list).contains(&name.as_str()));
-        let not_older = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", version(&made));
+        let not_older =
+            format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", version(&made));
         assert!(names(&reader.get(&not_older).await.expect(200)).contains(&name.as_str()));
         let stale = json!({"metadata": {"name": name, "resourceVersion": version(&start)}});
         assert_eq!(reader.put(&format!("{CONFIG_MAPS}/{name}"), &stale).await.code, 409);
@@ -62,7 +63,8 @@ async fn services_of_two_servers_never_share_an_address() {
     let made = futures::future::join_all((0..60).map(|index| {
         let http = servers[index % 2].clone();
         async move {
-            let service = json!({"metadata": {"name": format!("s{index}")}, "spec": {"ports": [{"port": 80}]}});
+            let service =
+                json!({"metadata": {"name": format!("s{index}")}, "spec": {"ports": [{"port": 80}]}});
             http.post("/api/v1/namespaces/default/services", &service).await.expect(201)
         }
     }))
@@ -94,7 +96,8 @@ async fn a_restart_loses_nothing_that_was_acknowledged() {
                 let name = object["metadata"]["name"].as_str().unwrap();
                 assert_eq!(http.get(&format!("{CONFIG_MAPS}/{name}")).await.expect(200), *object);
             }
-            let mut watch = http.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", version(&made[18]))).await;
+            let mut watch =
+                http.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={}", version(&made[18]))).await;
             let next = [watch.next().await.unwrap(), watch.next().await.unwrap()];
             assert_eq!(next.map(|e| format!("{} {}", e.kind, e.name())), ["ADDED c19", "DELETED c05"]);
             let newer = http.post(CONFIG_MAPS, &config_map(&format!("after-{crash}"), "1")).await.expect(201);

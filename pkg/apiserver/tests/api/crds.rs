@@ -101,14 +101,24 @@ async fn custom_objects_are_objects_like_others() {
         assert_eq!(strict.code, 400, "{}", strict.text());
         let strategic = http.patch(&path, "strategic-merge", &json!({"spec": {"size": 4}})).await;
         assert_eq!(strategic.code, 415, "{}", strategic.text());
-        let changed = http.patch(&path, "merge", &json!({"spec": {"size": 4}, "status": {"phase": "No"}})).await;
+        let changed =
+            http.patch(&path, "merge", &json!({"spec": {"size": 4}, "status": {"phase": "No"}})).await;
         let changed = changed.expect(200);
         assert_eq!((&changed["metadata"]["generation"], changed.get("status")), (&json!(2), None));
-        let status = http.patch(&format!("{path}/status"), "merge", &json!({"status": {"phase": "Yes"}, "spec": {"size": 9}})).await;
+        let status = http
+            .patch(
+                &format!("{path}/status"),
+                "merge",
+                &json!({"status": {"phase": "Yes"}, "spec": {"size": 9}}),
+            )
+            .await;
         let status = status.expect(200);
         assert_eq!((&status["status"]["phase"], &status["spec"]["size"]), (&json!("Yes"), &json!(4)));
         assert_eq!(status["metadata"]["generation"], 2);
-        let scaled = http.patch(&format!("{path}/scale"), "merge", &json!({"spec": {"replicas": 7}})).await.expect(200);
+        let scaled = http
+            .patch(&format!("{path}/scale"), "merge", &json!({"spec": {"replicas": 7}}))
+            .await
+            .expect(200);
         assert_eq!((&scaled["kind"], &scaled["spec"]["replicas"]), (&json!("Scale"), &json!(7)));
         assert_eq!(http.get(&path).await.expect(200)["spec"]["replicas"], 7);
         let applied = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 2}});
@@ -116,8 +126,12 @@ async fn custom_objects_are_objects_like_others() {
 
         let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
         let table = http.send("GET", &path, &table, "").await.expect(200);
-        let columns: Vec<&str> =
-            table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+        let columns: Vec<&str> = table["columnDefinitions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["name"].as_str().unwrap())
+            .collect();
         assert_eq!(columns, ["Name", "Size", "Color"]);
         assert_eq!(table["rows"][0]["cells"], json!(["w", 4, "red"]));
     }
@@ -157,8 +171,12 @@ async fn a_definition_goes_with_its_objects_and_paths() {
     assert_eq!(watch.next().await.unwrap().kind, "MODIFIED");
 
     let discovered = http.get("/apis/example.com/v1").await.expect(200);
-    let resources: Vec<&str> = discovered["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
-    assert!(["widgets", "widgets/status", "widgets/scale"].iter().all(|name| resources.contains(name)), "{resources:?}");
+    let resources: Vec<&str> =
+        discovered["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert!(
+        ["widgets", "widgets/status", "widgets/scale"].iter().all(|name| resources.contains(name)),
+        "{resources:?}"
+    );
     let openapi = http.get("/openapi/v3").await.expect(200);
     assert!(openapi["paths"].get("apis/example.com/v1").is_some());
     let document = http.get("/openapi/v3/apis/example.com/v1").await.expect(200);
@@ -172,7 +190,8 @@ async fn a_definition_goes_with_its_objects_and_paths() {
     assert_eq!(left.name(), "a");
     eventually("the definition and its paths are gone", async || {
         let gone = http.get(&format!("{DEFINITIONS}/widgets.example.com")).await.code == 404;
-        (gone && http.get(WIDGETS).await.code == 404 && http.get("/apis/example.com/v1").await.code == 404).then_some(())
+        (gone && http.get(WIDGETS).await.code == 404 && http.get("/apis/example.com/v1").await.code == 404)
+            .then_some(())
     })
     .await;
     assert!(http.get("/openapi/v3").await.expect(200)["paths"].get("apis/example.com/v1").is_none());
@@ -204,14 +223,18 @@ async fn a_wrong_definition_is_refused_or_not_accepted() {
         (changed("/metadata/name", "wrong.example.com".into()), "metadata.name"),
         (changed("/spec/scope", "Everywhere".into()), "spec.scope"),
         (changed("/spec/versions/0/storage", false.into()), "spec.versions"),
-        (changed("/spec/versions/0/schema/openAPIV3Schema/properties/spec/type", "strange".into()), "spec.versions[0].schema.openAPIV3Schema.properties[spec].type"),
+        (
+            changed("/spec/versions/0/schema/openAPIV3Schema/properties/spec/type", "strange".into()),
+            "spec.versions[0].schema.openAPIV3Schema.properties[spec].type",
+        ),
     ] {
         let answer = http.post(DEFINITIONS, &object).await;
         assert_eq!(answer.code, 422, "{field}: {}", answer.text());
         assert!(answer.message().contains(field), "{field}: {}", answer.message());
     }
     let mut ruled = definition();
-    ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = json!([{"rule": "true"}]);
+    ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
+        json!([{"rule": "true"}]);
     let answer = http.post(&format!("{DEFINITIONS}?dryRun=All"), &ruled).await;
     answer.expect(201);
     let warning = answer.headers.get("warning").expect("a warning").to_str().unwrap();

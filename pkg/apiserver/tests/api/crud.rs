@@ -29,7 +29,11 @@ fn typed<K: DeserializeOwned>(object: &Value) -> K {
 /// Creates, reads, changes, conflicts over and deletes one object of any namespaced kind.
 async fn life_of<K>(server: &TestServer, object: Value)
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(server.admin(), "default");
     let created = api.create(&PostParams::default(), &typed(&object)).await.unwrap();
@@ -48,7 +52,11 @@ where
     let stale = api.replace(&name, &PostParams::default(), &read).await;
     assert_eq!(refusal(stale), (409, "Conflict".into()));
     let unchanged = api.replace(&name, &PostParams::default(), &changed).await.unwrap();
-    assert_eq!(unchanged.resource_version(), changed.resource_version(), "nothing changed, nothing is written");
+    assert_eq!(
+        unchanged.resource_version(),
+        changed.resource_version(),
+        "nothing changed, nothing is written"
+    );
 
     api.delete(&name, &DeleteParams::background()).await.unwrap();
     assert_eq!(refusal(api.get(&name).await), (404, "NotFound".into()));
@@ -63,8 +71,10 @@ async fn objects_of_many_kinds_live_and_die() {
         life_of::<Pod>(&server, pod("one")).await;
         life_of::<Deployment>(&server, deployment("one", 1)).await;
         life_of::<Secret>(&server, json!({"metadata": {"name": "one"}, "stringData": {"a": "b"}})).await;
-        life_of::<Lease>(&server, json!({"metadata": {"name": "one"}, "spec": {"holderIdentity": "me"}})).await;
-        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+        life_of::<Lease>(&server, json!({"metadata": {"name": "one"}, "spec": {"holderIdentity": "me"}}))
+            .await;
+        let template =
+            json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
         life_of::<Job>(&server, json!({"metadata": {"name": "one"}, "spec": {"template": template}})).await;
     }
 }
@@ -159,7 +169,8 @@ async fn a_deployment_is_scaled_through_its_scale() {
     let merge = Patch::Merge(json!({"spec": {"replicas": 6}}));
     api.patch_scale("web", &PatchParams::default(), &merge).await.unwrap();
     assert_eq!(api.get("web").await.unwrap().spec.unwrap().replicas, Some(6));
-    let negative = http.patch(&format!("{DEPLOYMENTS}/web/scale"), "merge", &json!({"spec": {"replicas": -1}})).await;
+    let negative =
+        http.patch(&format!("{DEPLOYMENTS}/web/scale"), "merge", &json!({"spec": {"replicas": -1}})).await;
     assert_eq!(negative.code, 422, "{}", negative.text());
 }
 
@@ -198,7 +209,11 @@ async fn finalizers_hold_an_object_until_the_last_is_gone() {
     let added = json!({"metadata": {"finalizers": ["example.com/a", "example.com/b", "example.com/c"]}});
     let refused = http.patch(&path, "merge", &added).await;
     assert_eq!(refused.code, 422);
-    assert!(refused.message().contains("metadata.finalizers: Forbidden: no new finalizers"), "{}", refused.message());
+    assert!(
+        refused.message().contains("metadata.finalizers: Forbidden: no new finalizers"),
+        "{}",
+        refused.message()
+    );
     http.patch(&path, "merge", &json!({"metadata": {"finalizers": ["example.com/b"]}})).await.expect(200);
     http.get(&path).await.expect(200);
     http.patch(&path, "merge", &json!({"metadata": {"finalizers": null}})).await.expect(200);
@@ -282,7 +297,11 @@ async fn a_node_reports_its_status_apart() {
     let params = PatchParams::default();
     let node = nodes.patch_status("n1", &params, &Patch::Strategic(&status)).await.unwrap();
     let capacity = node.status.unwrap().capacity.unwrap();
-    assert_eq!((capacity["cpu"].0.as_str(), capacity["memory"].0.as_str()), ("2", "1Mi"), "amounts are canonical");
+    assert_eq!(
+        (capacity["cpu"].0.as_str(), capacity["memory"].0.as_str()),
+        ("2", "1Mi"),
+        "amounts are canonical"
+    );
 }
 
 #[tokio::test]

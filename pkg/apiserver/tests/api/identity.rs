@@ -93,13 +93,18 @@ async fn each_may_do_what_is_theirs_and_nothing_else() {
     ];
     for (method, path, body, codes) in cases {
         for ((name, http), code) in who.iter().zip(codes) {
-            let media_type = if *method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+            let media_type =
+                if *method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
             let body = if body.is_null() { String::new() } else { body.to_string() };
             let answer = http.send(method, path, &[("content-type", media_type)], body).await;
             assert_eq!(answer.code, *code, "{method} {path} as {name}: {}", answer.text());
             match code {
                 401 => assert_eq!(answer.reason(), "Unauthorized"),
-                403 => assert!(answer.reason() == "Forbidden" && answer.message().contains("forbidden"), "{}", answer.text()),
+                403 => assert!(
+                    answer.reason() == "Forbidden" && answer.message().contains("forbidden"),
+                    "{}",
+                    answer.text()
+                ),
                 _ => {}
             }
         }
@@ -142,7 +147,12 @@ async fn a_node_writes_only_what_is_its_own() {
         ("spec of its pod", format!("{PODS}/on-n1"), json!({"metadata": {"labels": {"a": "b"}}}), 403),
         ("its own node", "/api/v1/nodes/n1/status".into(), json!({"status": {"nodeInfo": null}}), 200),
         ("another node", "/api/v1/nodes/n2/status".into(), json!({"status": {}}), 403),
-        ("a label kept for admins", "/api/v1/nodes/n1".into(), json!({"metadata": {"labels": {"node-restriction.kubernetes.io/a": "b"}}}), 403),
+        (
+            "a label kept for admins",
+            "/api/v1/nodes/n1".into(),
+            json!({"metadata": {"labels": {"node-restriction.kubernetes.io/a": "b"}}}),
+            403,
+        ),
     ];
     for (what, path, patch, code) in cases {
         let answer = node.patch(&path, "strategic-merge", &patch).await;
@@ -151,7 +161,12 @@ async fn a_node_writes_only_what_is_its_own() {
     let token = json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "on-n1"}}});
     let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
     let refused = node.post(path, &token).await;
-    assert_eq!(refused.code, 403, "a token must be bound to the uid of a pod of the node: {}", refused.text());
+    assert_eq!(
+        refused.code,
+        403,
+        "a token must be bound to the uid of a pod of the node: {}",
+        refused.text()
+    );
     let uid = admin.get(&format!("{PODS}/on-n1")).await.expect(200)["metadata"]["uid"].clone();
     let mut bound = token;
     bound["spec"]["boundObjectRef"]["uid"] = uid;
@@ -168,7 +183,8 @@ async fn a_token_is_good_for_what_it_is_bound_to() {
     admin.post(accounts, &json!({"metadata": {"name": "robot"}})).await.expect(201);
     let made = admin.post(PODS, &pod("p")).await.expect(201);
     let request = json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made["metadata"]["uid"]}, "expirationSeconds": 3600}});
-    let refused = admin.post(&format!("{accounts}/default/token"), &json!({"spec": {"expirationSeconds": 5}})).await;
+    let refused =
+        admin.post(&format!("{accounts}/default/token"), &json!({"spec": {"expirationSeconds": 5}})).await;
     assert_eq!(refused.code, 422, "{}", refused.text());
     let token = admin.post(&format!("{accounts}/default/token"), &request).await.expect(201);
     let token = token["status"]["token"].as_str().unwrap().to_owned();
@@ -194,10 +210,16 @@ async fn a_token_is_good_for_what_it_is_bound_to() {
     let groups = who["status"]["userInfo"]["groups"].as_array().unwrap().clone();
     assert!(groups.contains(&json!("system:serviceaccounts:default")), "{groups:?}");
     admin.delete(&format!("{PODS}/p?gracePeriodSeconds=0"), &Value::Null).await.expect(200);
-    eventually("the token dies with its pod", async || (pods.get("/version").await.code == 401).then_some(())).await;
+    eventually("the token dies with its pod", async || {
+        (pods.get("/version").await.code == 401).then_some(())
+    })
+    .await;
     admin.delete(&format!("{accounts}/robot"), &Value::Null).await.expect(200);
     let gone = Http::new(server.token(&robot));
-    eventually("the token dies with its account", async || (gone.get("/version").await.code == 401).then_some(())).await;
+    eventually("the token dies with its account", async || {
+        (gone.get("/version").await.code == 401).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -239,8 +261,13 @@ async fn who_may_impersonate_is_taken_for_somebody_else() {
     let as_jane = [("impersonate-user", "jane"), ("impersonate-group", "developers")];
     admin.send("GET", CONFIG_MAPS, &as_jane, "").await.expect(200);
     admin.send("GET", "/api/v1/namespaces/kube-system/configmaps", &as_jane, "").await.expect(403);
-    let who = [("impersonate-user", "jane"), ("impersonate-extra-scopes", "a"), ("content-type", "application/json")];
-    let who = admin.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", &who, "{}").await.expect(201);
+    let who = [
+        ("impersonate-user", "jane"),
+        ("impersonate-extra-scopes", "a"),
+        ("content-type", "application/json"),
+    ];
+    let who =
+        admin.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", &who, "{}").await.expect(201);
     assert_eq!(who["status"]["userInfo"]["extra"]["scopes"], json!(["a"]));
     let refused = Http::new(jane).send("GET", CONFIG_MAPS, &[("impersonate-user", "admin")], "").await;
     assert_eq!(refused.code, 403);
@@ -258,10 +285,11 @@ async fn questions_about_permission_are_answered() {
     comes_true("jane's role", &client, CONFIG_MAPS, 200).await;
     let jane = Http::new(client);
     let reviews = "/apis/authorization.k8s.io/v1";
-    let attributes = |verb: &str, resource: &str| {
-        json!({"namespace": "default", "verb": verb, "resource": resource})
-    };
-    for (verb, resource, allowed) in [("get", "pods", true), ("delete", "pods", false), ("get", "secrets", false)] {
+    let attributes =
+        |verb: &str, resource: &str| json!({"namespace": "default", "verb": verb, "resource": resource});
+    for (verb, resource, allowed) in
+        [("get", "pods", true), ("delete", "pods", false), ("get", "secrets", false)]
+    {
         let own = json!({"spec": {"resourceAttributes": attributes(verb, resource)}});
         let answer = jane.post(&format!("{reviews}/selfsubjectaccessreviews"), &own).await.expect(201);
         assert_eq!(answer["status"]["allowed"], allowed, "{verb} {resource}: {answer}");
@@ -278,7 +306,10 @@ async fn questions_about_permission_are_answered() {
         rule[member].as_array().is_some_and(|list| list.contains(&json!(value)))
     };
     let all = rules["status"]["resourceRules"].as_array().unwrap();
-    assert!(all.iter().any(|rule| lists(rule, "resources", "pods") && lists(rule, "verbs", "watch")), "{rules}");
+    assert!(
+        all.iter().any(|rule| lists(rule, "resources", "pods") && lists(rule, "verbs", "watch")),
+        "{rules}"
+    );
     admin.get(&format!("{reviews}/selfsubjectaccessreviews")).await.expect(405);
     let both = json!({"spec": {"resourceAttributes": {}, "nonResourceAttributes": {}}});
     admin.post(&format!("{reviews}/selfsubjectaccessreviews"), &both).await.expect(422);
@@ -293,13 +324,15 @@ async fn nobody_gives_what_they_do_not_have() {
     comes_true("jane's role", &client, CONFIG_MAPS, 200).await;
     let jane = Http::new(client);
     let roles = format!("{RBAC}/namespaces/default/roles");
-    let role = |name: &str, resource: &str| {
-        json!({"metadata": {"name": name}, "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]})
-    };
+    let role = |name: &str, resource: &str| json!({"metadata": {"name": name}, "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]});
     jane.post(&roles, &role("reads-pods", "pods")).await.expect(201);
     let refused = jane.post(&roles, &role("reads-nodes", "nodes")).await;
     assert_eq!(refused.code, 403);
-    assert!(refused.message().contains("is attempting to grant RBAC permissions not currently held"), "{}", refused.message());
+    assert!(
+        refused.message().contains("is attempting to grant RBAC permissions not currently held"),
+        "{}",
+        refused.message()
+    );
     let binding = |name: &str, role: &str| {
         json!({
             "metadata": {"name": name}, "subjects": [user("jane")],
@@ -342,7 +375,8 @@ async fn secrets_are_not_readable_where_they_are_kept() {
         let mut server = TestServer::start_on(engine.clone()).await;
         let http = server.http();
         let path = "/api/v1/namespaces/default/secrets";
-        let secret = json!({"metadata": {"name": "s"}, "stringData": {"key": "correct-horse-battery-staple"}});
+        let secret =
+            json!({"metadata": {"name": "s"}, "stringData": {"key": "correct-horse-battery-staple"}});
         http.post(path, &secret).await.expect(201);
         http.post(CONFIG_MAPS, &config_map("open", "plain-for-everybody")).await.expect(201);
         server.restart().await;
@@ -350,7 +384,8 @@ async fn secrets_are_not_readable_where_they_are_kept() {
         let encoded = "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5LXN0YXBsZQ==";
         assert_eq!(read["data"]["key"], encoded);
         server.stop().await;
-        let dir = if matches!(engine, Engine::Embedded) { server.data_dir().to_owned() } else { etcd_dir.clone() };
+        let dir =
+            if matches!(engine, Engine::Embedded) { server.data_dir().to_owned() } else { etcd_dir.clone() };
         assert!(contains(&dir, b"plain-for-everybody"), "the search finds what is plain");
         assert!(!contains(&dir, encoded.as_bytes()) && !contains(&dir, b"correct-horse"));
     }

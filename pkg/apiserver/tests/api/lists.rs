@@ -38,9 +38,13 @@ async fn all_pages_show_the_moment_of_the_first() {
         let token = second["metadata"]["continue"].as_str().unwrap();
         let last = http.get(&format!("{CONFIG_MAPS}?limit=4&continue={token}")).await.expect(200);
         assert_eq!(names(&last), ["c08", "c09"]);
-        assert!(last["metadata"].get("continue").is_none() && last["metadata"].get("remainingItemCount").is_none());
+        assert!(
+            last["metadata"].get("continue").is_none()
+                && last["metadata"].get("remainingItemCount").is_none()
+        );
 
-        let both = http.get(&format!("{CONFIG_MAPS}?continue={token}&resourceVersion={}", version(&first))).await;
+        let both =
+            http.get(&format!("{CONFIG_MAPS}?continue={token}&resourceVersion={}", version(&first))).await;
         assert_eq!(both.code, 400, "{}", both.text());
     }
 }
@@ -55,7 +59,8 @@ async fn a_list_shows_the_moment_that_is_asked_for() {
     let exact = exact.expect(200);
     assert_eq!((names(&exact), version(&exact)), (vec!["c00", "c01"], moment));
     let last = version(&made[2]);
-    let newer = http.get(&format!("{CONFIG_MAPS}?resourceVersion={last}&resourceVersionMatch=NotOlderThan")).await;
+    let newer =
+        http.get(&format!("{CONFIG_MAPS}?resourceVersion={last}&resourceVersionMatch=NotOlderThan")).await;
     assert_eq!(names(&newer.expect(200)).len(), 3);
     assert_eq!(names(&http.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.expect(200)).len(), 3);
 
@@ -102,7 +107,8 @@ async fn selectors_select() {
     assert_eq!(names(&rest.expect(200)), ["c04"]);
 
     http.post(PODS, &pod("p")).await.expect(201);
-    let unbound = http.get("/api/v1/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending").await.expect(200);
+    let unbound =
+        http.get("/api/v1/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending").await.expect(200);
     assert_eq!(names(&unbound), ["p"]);
     let unknown = http.get("/api/v1/pods?fieldSelector=spec.color%3Dred").await;
     assert_eq!(unknown.code, 400);
@@ -120,7 +126,8 @@ async fn lists_over_all_namespaces_and_of_one() {
     }
     let all = http.get("/api/v1/configmaps?fieldSelector=metadata.name%3Dsame").await.expect(200);
     assert_eq!(names(&all), ["same", "same"]);
-    let one = http.get("/api/v1/configmaps?fieldSelector=metadata.namespace%3Dteam,metadata.name%3Dsame").await;
+    let one =
+        http.get("/api/v1/configmaps?fieldSelector=metadata.namespace%3Dteam,metadata.name%3Dsame").await;
     assert_eq!(one.expect(200)["items"][0]["data"]["key"], "team");
 }
 

@@ -14,7 +14,9 @@ fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let mut names: Vec<String> = entries
         .iter()
-        .map(|entry| format!("{} {}", entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap()))
+        .map(|entry| {
+            format!("{} {}", entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap())
+        })
         .collect();
     names.sort();
     names
@@ -31,8 +33,12 @@ async fn a_json_patch_is_all_or_nothing() {
         {"op": "add", "path": "/data/more", "value": "2"},
         {"op": "move", "from": "/data/key", "path": "/data/moved"},
     ]);
-    assert_eq!(http.patch(&path, "json", &patch).await.expect(200)["data"], json!({"more": "2", "moved": "1"}));
-    let failing = json!([{"op": "remove", "path": "/data/more"}, {"op": "test", "path": "/data/moved", "value": "9"}]);
+    assert_eq!(
+        http.patch(&path, "json", &patch).await.expect(200)["data"],
+        json!({"more": "2", "moved": "1"})
+    );
+    let failing =
+        json!([{"op": "remove", "path": "/data/more"}, {"op": "test", "path": "/data/moved", "value": "9"}]);
     let refused = http.patch(&path, "json", &failing).await;
     assert_eq!(refused.code, 422, "{}", refused.text());
     let missing = http.patch(&path, "json", &json!([{"op": "remove", "path": "/data/none"}])).await;
@@ -69,16 +75,21 @@ async fn a_strategic_patch_merges_lists_by_their_keys() {
     let http = server.http();
     http.post(DEPLOYMENTS, &deployment("web", 1)).await.expect(201);
     let api: Api<Deployment> = Api::namespaced(server.admin(), "default");
-    let patch = |containers: Value| Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+    let patch = |containers: Value| {
+        Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}}))
+    };
     let params = PatchParams::default();
-    let added = api.patch("web", &params, &patch(json!([{"name": "side", "image": "busybox"}]))).await.unwrap();
+    let added =
+        api.patch("web", &params, &patch(json!([{"name": "side", "image": "busybox"}]))).await.unwrap();
     let containers = added.spec.unwrap().template.spec.unwrap().containers;
     assert_eq!(containers.len(), 2);
-    let changed = api.patch("web", &params, &patch(json!([{"name": "c", "image": "nginx:2"}]))).await.unwrap();
+    let changed =
+        api.patch("web", &params, &patch(json!([{"name": "c", "image": "nginx:2"}]))).await.unwrap();
     let containers = changed.spec.unwrap().template.spec.unwrap().containers;
     let image = |name: &str| containers.iter().find(|c| c.name == name).unwrap().image.clone().unwrap();
     assert_eq!((image("c").as_str(), image("side").as_str()), ("nginx:2", "busybox"));
-    let gone = api.patch("web", &params, &patch(json!([{"name": "side", "$patch": "delete"}]))).await.unwrap();
+    let gone =
+        api.patch("web", &params, &patch(json!([{"name": "side", "$patch": "delete"}]))).await.unwrap();
     assert_eq!(gone.spec.unwrap().template.spec.unwrap().containers.len(), 1);
 }
 
@@ -98,8 +109,16 @@ async fn apply_creates_changes_and_takes_back() {
     let conflict = apply(&http, &path, "you", "", object(json!({"x": "2"}))).await;
     assert_eq!((conflict.code, conflict.reason().as_str()), (409, "Conflict"));
     let cause = &conflict.json()["details"]["causes"][0];
-    assert_eq!((&cause["reason"], &cause["field"]), (&json!("FieldManagerConflict"), &json!(".data.x")), "{cause}");
-    assert!(conflict.message().contains("Apply failed with 1 conflict: conflict with \"me\": .data.x"), "{}", conflict.message());
+    assert_eq!(
+        (&cause["reason"], &cause["field"]),
+        (&json!("FieldManagerConflict"), &json!(".data.x")),
+        "{cause}"
+    );
+    assert!(
+        conflict.message().contains("Apply failed with 1 conflict: conflict with \"me\": .data.x"),
+        "{}",
+        conflict.message()
+    );
     let forced = apply(&http, &path, "you", "&force=true", object(json!({"x": "2"}))).await.expect(200);
     assert_eq!((&forced["data"]["x"], managers(&forced)), (&json!("2"), vec!["you Apply".to_owned()]));
 
@@ -110,7 +129,8 @@ async fn apply_creates_changes_and_takes_back() {
 
     let nameless = http.patch(&path, "apply", &object(json!({}))).await;
     assert_eq!(nameless.code, 422, "apply needs a field manager: {}", nameless.text());
-    let with_fields = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{}]}});
+    let with_fields =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{}]}});
     let refused = apply(&http, &path, "me", "", with_fields).await;
     assert_eq!(refused.code, 400, "{}", refused.text());
 }
@@ -121,7 +141,9 @@ async fn apply_and_scale_share_the_count() {
     let http = server.http();
     let path = format!("{DEPLOYMENTS}/web");
     apply(&http, &path, "me", "", deployment("web", 1)).await.expect(201);
-    http.patch(&format!("{path}/scale?fieldManager=autoscaler"), "merge", &json!({"spec": {"replicas": 5}})).await.expect(200);
+    http.patch(&format!("{path}/scale?fieldManager=autoscaler"), "merge", &json!({"spec": {"replicas": 5}}))
+        .await
+        .expect(200);
     let conflict = apply(&http, &path, "me", "", deployment("web", 1)).await;
     assert_eq!(conflict.code, 409, "{}", conflict.text());
     assert_eq!(conflict.json()["details"]["causes"][0]["field"], ".spec.replicas");

@@ -26,7 +26,9 @@ async fn server_with_range(engine: Engine, range: &str) -> TestServer {
 
 #[tokio::test]
 async fn the_api_itself_has_the_first_address() {
-    for (range, first) in [("10.96.0.0/12", "10.96.0.1"), ("222.222.0.0/16", "222.222.0.1"), ("fd00::/108", "fd00::1")] {
+    for (range, first) in
+        [("10.96.0.0/12", "10.96.0.1"), ("222.222.0.0/16", "222.222.0.1"), ("fd00::/108", "fd00::1")]
+    {
         let server = server_with_range(Engine::Embedded, range).await;
         let http = server.http();
         assert_eq!(address(&http.get(&format!("{SERVICES}/kubernetes")).await.expect(200)), first);
@@ -42,11 +44,16 @@ async fn no_two_services_share_an_address_or_a_port() {
     for engine in Engine::both() {
         let mut server = server_with_range(engine, "10.0.0.0/24").await;
         let http = server.http();
-        let made = join_all((0..60).map(|index| {
-            let http = http.clone();
-            async move { http.post(SERVICES, &service(&format!("s{index}"), "NodePort")).await.expect(201) }
-        }))
-        .await;
+        let made =
+            join_all(
+                (0..60).map(|index| {
+                    let http = http.clone();
+                    async move {
+                        http.post(SERVICES, &service(&format!("s{index}"), "NodePort")).await.expect(201)
+                    }
+                }),
+            )
+            .await;
         let distinct = |services: &[Value]| {
             let addresses: HashSet<String> = services.iter().map(address).collect();
             let ports: HashSet<i64> =
@@ -82,8 +89,13 @@ async fn a_small_range_fills_up_and_is_given_back() {
         };
         assert_eq!(made, 13, "16 addresses without network, broadcast and the API's own");
         assert_eq!((refused.code, refused.reason().as_str()), (500, "InternalError"));
-        assert!(refused.message().contains("failed to allocate a serviceIP: range is full"), "{}", refused.message());
-        let headless = json!({"metadata": {"name": "headless"}, "spec": {"clusterIP": "None", "ports": [{"port": 1}]}});
+        assert!(
+            refused.message().contains("failed to allocate a serviceIP: range is full"),
+            "{}",
+            refused.message()
+        );
+        let headless =
+            json!({"metadata": {"name": "headless"}, "spec": {"clusterIP": "None", "ports": [{"port": 1}]}});
         http.post(SERVICES, &headless).await.expect(201);
         let freed = address(&http.get(&format!("{SERVICES}/s3")).await.expect(200));
         http.delete(&format!("{SERVICES}/s3"), &Value::Null).await.expect(200);
@@ -118,7 +130,13 @@ async fn an_address_that_is_asked_for_is_given_if_it_is_free_and_ours() {
     taken["metadata"]["name"] = "q".into();
     let refused = http.post(SERVICES, &taken).await;
     assert_eq!(refused.code, 422);
-    assert!(refused.message().contains("spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"), "{}", refused.message());
+    assert!(
+        refused
+            .message()
+            .contains("spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"),
+        "{}",
+        refused.message()
+    );
     let list = http.get(SERVICES).await.expect(200);
     assert_eq!(names(&list), ["a", "kubernetes", "p"], "a refused service leaves nothing behind");
 }

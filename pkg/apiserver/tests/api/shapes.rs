@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::io::Read;
 use testing::TestServer;
 
-const TABLE: [(&str, &str); 1] = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
+const TABLE: [(&str, &str); 1] =
+    [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
 
 #[tokio::test]
 async fn a_table_has_the_columns_that_kubectl_shows() {
@@ -92,7 +93,10 @@ async fn yaml_goes_both_ways() {
     created.expect(201);
     assert!(created.headers["content-type"].to_str().unwrap().starts_with("application/yaml"));
     assert!(created.text().contains("name: yes-please"), "{}", created.text());
-    assert_eq!(http.get(&format!("{CONFIG_MAPS}/yes-please")).await.expect(200)["data"]["key"], "two\nlines\n");
+    assert_eq!(
+        http.get(&format!("{CONFIG_MAPS}/yes-please")).await.expect(200)["data"]["key"],
+        "two\nlines\n"
+    );
 }
 
 #[tokio::test]

@@ -38,7 +38,8 @@ async fn a_watch_resumes_from_any_moment() {
         let mut moments = vec![version(&start).to_owned()];
         let mut history = Vec::new();
         for name in ["a", "b"] {
-            moments.push(version(&http.post(CONFIG_MAPS, &config_map(name, "1")).await.expect(201)).to_owned());
+            moments
+                .push(version(&http.post(CONFIG_MAPS, &config_map(name, "1")).await.expect(201)).to_owned());
             history.push(format!("ADDED {name}"));
         }
         moments.push(version(&set(&http, "a", "2").await).to_owned());
@@ -51,7 +52,10 @@ async fn a_watch_resumes_from_any_moment() {
             let events = take(&mut watch, history.len() - seen).await;
             assert_eq!(told(&events), history[seen..], "from {moment}");
             let versions: Vec<u64> = events.iter().map(|event| event.version().parse().unwrap()).collect();
-            assert!(versions.is_sorted() && versions[0] > moment.parse().unwrap(), "{versions:?} from {moment}");
+            assert!(
+                versions.is_sorted() && versions[0] > moment.parse().unwrap(),
+                "{versions:?} from {moment}"
+            );
         }
     }
 }
@@ -76,7 +80,8 @@ async fn initial_events_end_with_a_bookmark() {
     for name in ["a", "b"] {
         http.post(CONFIG_MAPS, &config_map(name, "1")).await.expect(201);
     }
-    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let query =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = http.watch(&format!("{CONFIG_MAPS}?{query}")).await;
     let events = take(&mut watch, 3).await;
     assert_eq!(told(&events), ["ADDED a", "ADDED b", "BOOKMARK "]);
@@ -144,12 +149,18 @@ async fn a_moment_that_is_forgotten_is_gone() {
             break answer.json();
         }
         let text = answer.text();
-        if let Some(event) = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).find(|event| event["type"] == "ERROR") {
+        if let Some(event) = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .find(|event| event["type"] == "ERROR")
+        {
             break event["object"].clone();
         }
     };
     assert_eq!((&status["code"], &status["reason"]), (&json!(410), &json!("Expired")), "{status}");
-    let exact = http.get(&format!("{CONFIG_MAPS}?resourceVersionMatch=Exact&resourceVersion={}", version(&first))).await;
+    let exact = http
+        .get(&format!("{CONFIG_MAPS}?resourceVersionMatch=Exact&resourceVersion={}", version(&first)))
+        .await;
     assert_eq!((exact.code, exact.reason().as_str()), (410, "Expired"), "{}", exact.text());
 }
 
