@@ -174,7 +174,7 @@ fn smallest() -> Vec<(&'static str, Value)> {
         ("storage.k8s.io/v1 StorageClass", json!({"provisioner": "example.com/p"})),
         (
             "storage.k8s.io/v1 VolumeAttachment",
-            json!({"spec": {"attacher": "example.com/a", "nodeName": "n", "source": {"persistentVolumeName": "v"}}}),
+            json!({"spec": {"attacher": "csi.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}}}),
         ),
         (
             "minik8s.io/v1 DNS",
