@@ -60,7 +60,7 @@ pub fn check_not_terminating(server: &Server, kind: &Kind) -> Result<()> {
     }
     let definition =
         server.lookup("apiextensions.k8s.io", "customresourcedefinitions", "", &kind.group_resource());
-    if !definition.is_some_and(|definition| object::meta(&definition, "deletionTimestamp").is_some()) {
+    if definition.is_none_or(|definition| object::meta(&definition, "deletionTimestamp").is_none()) {
         return Ok(());
     }
     let message = "create not allowed while custom resource definition is terminating".to_owned();

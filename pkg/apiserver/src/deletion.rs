@@ -106,8 +106,10 @@ impl DeleteOptions {
     }
 }
 
+type IsRight = fn(&Value) -> bool;
+
 /// The members of `DeleteOptions`, with the names of their types in Go, which complaints use.
-const MEMBERS: [(&str, &str, fn(&Value) -> bool); 7] = [
+const MEMBERS: [(&str, &str, IsRight); 7] = [
     ("dryRun", "[]string", |value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string))),
     ("gracePeriodSeconds", "int64", Value::is_i64),
     ("orphanDependents", "bool", Value::is_boolean),

@@ -73,7 +73,7 @@ pub async fn delete(
     context: &Context,
 ) -> Result<Outcome> {
     let kind = &*resource.kind;
-    server
+    let outcome = server
         .modify(
             resource,
             namespace_of(kind, namespace),
@@ -88,7 +88,20 @@ pub async fn delete(
                 })
             },
         )
-        .await
+        .await?;
+    if is_container(kind) {
+        // Creates look at the cache: nothing may go in any more once we have said that it goes.
+        server.catch_up().await?;
+    }
+    Ok(outcome)
+}
+
+/// Kinds whose objects hold other objects.
+fn is_container(kind: &Kind) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.plural.as_str()),
+        ("", "namespaces") | ("apiextensions.k8s.io", "customresourcedefinitions")
+    )
 }
 
 fn options(call: &Call<'_>) -> Result<DeleteOptions> {

@@ -174,7 +174,7 @@ fn smallest() -> Vec<(&'static str, Value)> {
         ("storage.k8s.io/v1 StorageClass", json!({"provisioner": "example.com/p"})),
         (
             "storage.k8s.io/v1 VolumeAttachment",
-            json!({"spec": {"attacher": "example.com/a", "nodeName": "n", "source": {"persistentVolumeName": "v"}}}),
+            json!({"spec": {"attacher": "csi.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}}}),
         ),
         (
             "minik8s.io/v1 DNS",
@@ -222,10 +222,15 @@ async fn an_object_of_every_kind_lives_and_dies() {
             assert_eq!(answer.code, 201, "{id}: {}", answer.text());
             let made = answer.json();
             contains(&id, "", &made, &given);
-            assert_eq!(http.get(&one).await.expect(200), made, "{id}");
             let list = http.get(&all).await.expect(200);
             assert_eq!(list["kind"], kind.list_kind, "{id}");
-            assert!(list["items"].as_array().unwrap().contains(&made), "{id} is listed");
+            let listed = list["items"].as_array().unwrap().iter().find(|item| object::name(item) == name);
+            // The server itself goes on to write the status of a definition.
+            if kind.kind != "CustomResourceDefinition" {
+                assert_eq!(http.get(&one).await.expect(200), made, "{id}");
+                assert_eq!(listed, Some(&made), "{id} is listed");
+            }
+            assert!(listed.is_some(), "{id} is listed");
 
             let mut changed = eventually(&id, async || {
                 let mut latest = http.get(&one).await.expect(200);
@@ -239,6 +244,10 @@ async fn an_object_of_every_kind_lives_and_dies() {
             if kind.custom.is_none() && kind.kind != "CustomResourceDefinition" {
                 for metadata in ["labels", "managedFields", "resourceVersion"] {
                     changed["metadata"][metadata] = made["metadata"][metadata].clone();
+                }
+                if kind.kind == "EndpointSlice" {
+                    // Its generation counts changes of labels too, as upstream's does.
+                    changed["metadata"]["generation"] = 1.into();
                 }
                 changed["metadata"].as_object_mut().unwrap().retain(|_, value| !value.is_null());
                 assert_eq!(changed, made, "{id}: an update of labels changes nothing else");
