@@ -251,7 +251,7 @@ impl Schema {
     }
 
     /// Puts into an object what upstream's types always show: empty structs that they have by value, `status: {}`
-    /// most of all, and numbers of a status that are not optional.
+    /// most of all, and scalars of a status that are not optional.
     pub fn embed(&self, object: &mut Value) {
         self.embed_in(object, false);
         if let (Some(schema), Some(status)) = (self.property("status"), object.get_mut("status")) {
@@ -259,34 +259,36 @@ impl Schema {
         }
     }
 
-    fn embed_in(&self, value: &mut Value, numbers: bool) {
+    fn embed_in(&self, value: &mut Value, scalars: bool) {
         match (&self.resolve().ty, value) {
             (Type::Object { properties, additional }, Value::Object(members)) => {
                 for (name, schema) in properties {
                     if let Some(member) = members.get_mut(&**name) {
-                        schema.embed_in(member, numbers);
-                    } else if let Some(mut member) = schema.always_shown(numbers) {
-                        schema.embed_in(&mut member, numbers);
+                        schema.embed_in(member, scalars);
+                    } else if let Some(mut member) = schema.always_shown(scalars) {
+                        schema.embed_in(&mut member, scalars);
                         members.insert((**name).to_owned(), member);
                     }
                 }
                 if let Some(schema) = additional {
                     let others = members.iter_mut().filter(|(name, _)| !properties.contains_key(name.as_str()));
-                    others.for_each(|(_, member)| schema.embed_in(member, numbers));
+                    others.for_each(|(_, member)| schema.embed_in(member, scalars));
                 }
             }
             (Type::Array(element), Value::Array(items)) => {
-                items.iter_mut().for_each(|item| element.embed_in(item, numbers));
+                items.iter_mut().for_each(|item| element.embed_in(item, scalars));
             }
             _ => {}
         }
     }
 
     /// What stands for a member that was left out, if it is shown nevertheless.
-    fn always_shown(&self, numbers: bool) -> Option<Value> {
+    fn always_shown(&self, scalars: bool) -> Option<Value> {
         match &self.resolve().ty {
             Type::Object { additional: None, .. } if self.embedded => Some(Value::Object(Map::new())),
-            Type::Integer { .. } if self.required && numbers => Some(Value::from(0)),
+            Type::Integer { .. } if self.required && scalars => Some(Value::from(0)),
+            Type::Boolean if self.required && scalars => Some(Value::from(false)),
+            Type::String(Format::Plain) if self.required && scalars => Some(Value::from("")),
             _ => None,
         }
     }

@@ -72,11 +72,11 @@ pub fn new_object(server: &Server, resource: &Resource, new: &mut Value, context
 
 /// Fills in what was left out.
 fn default(kind: &Kind, object: &mut Value) {
+    embed(kind, object);
     (kind.default)(object);
     if let Some(custom) = &kind.custom {
         custom.default(object);
     }
-    embed(kind, object);
 }
 
 /// Puts in the empty structs that objects of built-in kinds always have.

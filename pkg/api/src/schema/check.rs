@@ -48,9 +48,14 @@ pub type UnknownField = String;
 impl Schema {
     /// Checks a decoded object, drops what is `null` or unknown, and lists the unknown.
     pub fn check(&self, value: &mut Value) -> Result<Vec<UnknownField>, TypeError> {
+        self.check_as("", value)
+    }
+
+    /// [`Schema::check`], with the name that complaints about the object's own members give it.
+    pub fn check_as(&self, structure: &str, value: &mut Value) -> Result<Vec<UnknownField>, TypeError> {
         let mut unknown = Vec::new();
-        let structure = Place { parent: None, segment: Segment::Root };
-        check(self, value, "", &structure, &mut unknown)?;
+        let place = Place { parent: None, segment: Segment::Root };
+        check(self, value, structure, &place, &mut unknown)?;
         Ok(unknown)
     }
 }

@@ -68,6 +68,9 @@ fn prepare(job: &mut Value, old: Option<&Value>) {
         return;
     }
     let (name, uid) = (job["metadata"]["name"].clone(), job["metadata"]["uid"].clone());
+    // A job without labels of its own has those of its pods, the ones that are made here among them.
+    let own = job["metadata"].get("labels").cloned();
+    let shares = own.is_none() || own == job["spec"]["template"]["metadata"].get("labels").cloned();
     let spec = &mut job["spec"];
     object_mut(spec, "template");
     object_mut(&mut spec["template"], "metadata");
@@ -78,8 +81,12 @@ fn prepare(job: &mut Value, old: Option<&Value>) {
             labels.entry(key).or_insert_with(|| value.clone());
         }
     }
+    let labels = Value::Object(labels.clone());
     object_mut(spec, "selector");
     object_mut(&mut spec["selector"], "matchLabels").entry(CONTROLLER_UID).or_insert(uid);
+    if shares {
+        object_mut(job, "metadata").insert("labels".into(), labels);
+    }
 }
 
 fn validate(job: &Field<'_>, errors: &mut Errors) {
