@@ -5,6 +5,7 @@
 //! itself, with its descriptions, is made again when somebody asks for OpenAPI: it is not kept.
 
 mod check;
+mod enums;
 mod facts;
 
 pub use check::{TypeError, UnknownField};
@@ -169,6 +170,7 @@ pub fn raw_definitions_of(define: impl FnOnce(&mut SchemaGenerator)) -> Map<Stri
     define(&mut generator);
     let mut raw: Map<String, Value> = generator.take_definitions(true);
     facts::overlay(&mut raw);
+    enums::overlay(&mut raw);
     raw
 }
 
@@ -388,4 +390,32 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
 
 fn strings(list: Option<&Value>) -> Vec<Box<str>> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_upstream_always_shows_is_put_in() {
+        let check = |definition: &str, object: Value, expected: Value| {
+            let mut object = object;
+            definitions().get(&format!("io.k8s.api.{definition}")).expect("a definition").embed(&mut object);
+            assert_eq!(object, expected, "{definition}");
+        };
+        check(
+            "core.v1.Service",
+            json!({}),
+            json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}),
+        );
+        check(
+            "apps.v1.ReplicaSet",
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "a"}]}}}}),
+            json!({"metadata": {}, "status": {"replicas": 0}, "spec": {"template": {"metadata": {}, "spec": {
+                "containers": [{"name": "a", "resources": {}}]}}}}),
+        );
+        // Required scalars of a spec are the user's to give.
+        check("rbac.v1.Role", json!({"rules": [{}]}), json!({"metadata": {}, "rules": [{}]}));
+    }
 }
