@@ -330,8 +330,15 @@ impl<'a> Field<'a> {
     pub fn not_supported(&self, allowed: &[&str], errors: &mut Errors) {
         let mut sorted = allowed.to_vec();
         sorted.sort_unstable();
-        let list: Vec<String> = sorted.iter().map(|a| format!("{a:?}")).collect();
-        self.complain(Reason::NotSupported, format!("supported values: {}", list.join(", ")), errors);
+        self.not_supported_in_order(&sorted, errors);
+    }
+
+    /// [`Field::not_supported`], naming what is allowed in the order given. An absent value reads as empty text.
+    pub fn not_supported_in_order(&self, allowed: &[&str], errors: &mut Errors) {
+        let list: Vec<String> = allowed.iter().map(|a| format!("{a:?}")).collect();
+        let (path, detail) = (self.path(), format!("supported values: {}", list.join(", ")));
+        let value = Some(self.value.cloned().unwrap_or_else(|| "".into()));
+        errors.push(FieldError { reason: Reason::NotSupported, path, value, detail });
     }
 
     /// Complains unless there is a value here and it is one of `allowed`.

@@ -5,6 +5,7 @@
 //! itself, with its descriptions, is made again when somebody asks for OpenAPI: it is not kept.
 
 mod check;
+mod enums;
 mod facts;
 
 pub use check::{TypeError, UnknownField};
@@ -169,6 +170,7 @@ pub fn raw_definitions_of(types: impl IntoIterator<Item = fn(&mut SchemaGenerato
     }
     let mut raw: Map<String, Value> = generator.take_definitions(true);
     facts::overlay(&mut raw);
+    enums::overlay(&mut raw);
     raw
 }
 
@@ -251,7 +253,7 @@ impl Schema {
     }
 
     /// Puts into an object what upstream's types always show: empty structs that they have by value, `status: {}`
-    /// most of all, and numbers of a status that are not optional.
+    /// most of all, and scalars of a status that are not optional.
     pub fn embed(&self, object: &mut Value) {
         self.embed_in(object, false);
         if let (Some(schema), Some(status)) = (self.property("status"), object.get_mut("status")) {
@@ -259,35 +261,37 @@ impl Schema {
         }
     }
 
-    fn embed_in(&self, value: &mut Value, numbers: bool) {
+    fn embed_in(&self, value: &mut Value, scalars: bool) {
         match (&self.resolve().ty, value) {
             (Type::Object { properties, additional }, Value::Object(members)) => {
                 for (name, schema) in properties {
                     if let Some(member) = members.get_mut(&**name) {
-                        schema.embed_in(member, numbers);
-                    } else if let Some(mut member) = schema.always_shown(numbers) {
-                        schema.embed_in(&mut member, numbers);
+                        schema.embed_in(member, scalars);
+                    } else if let Some(mut member) = schema.always_shown(scalars) {
+                        schema.embed_in(&mut member, scalars);
                         members.insert((**name).to_owned(), member);
                     }
                 }
                 if let Some(schema) = additional {
                     let others =
                         members.iter_mut().filter(|(name, _)| !properties.contains_key(name.as_str()));
-                    others.for_each(|(_, member)| schema.embed_in(member, numbers));
+                    others.for_each(|(_, member)| schema.embed_in(member, scalars));
                 }
             }
             (Type::Array(element), Value::Array(items)) => {
-                items.iter_mut().for_each(|item| element.embed_in(item, numbers));
+                items.iter_mut().for_each(|item| element.embed_in(item, scalars));
             }
             _ => {}
         }
     }
 
     /// What stands for a member that was left out, if it is shown nevertheless.
-    fn always_shown(&self, numbers: bool) -> Option<Value> {
+    fn always_shown(&self, scalars: bool) -> Option<Value> {
         match &self.resolve().ty {
             Type::Object { additional: None, .. } if self.embedded => Some(Value::Object(Map::new())),
-            Type::Integer { .. } if self.required && numbers => Some(Value::from(0)),
+            Type::Integer { .. } if self.required && scalars => Some(Value::from(0)),
+            Type::Boolean if self.required && scalars => Some(Value::from(false)),
+            Type::String(Format::Plain) if self.required && scalars => Some(Value::from("")),
             _ => None,
         }
     }
@@ -387,4 +391,32 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
 
 fn strings(list: Option<&Value>) -> Vec<Box<str>> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_upstream_always_shows_is_put_in() {
+        let check = |definition: &str, object: Value, expected: Value| {
+            let mut object = object;
+            definitions().get(&format!("io.k8s.api.{definition}")).expect("a definition").embed(&mut object);
+            assert_eq!(object, expected, "{definition}");
+        };
+        check(
+            "core.v1.Service",
+            json!({}),
+            json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}),
+        );
+        check(
+            "apps.v1.ReplicaSet",
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "a"}]}}}}),
+            json!({"metadata": {}, "status": {"replicas": 0}, "spec": {"template": {"metadata": {}, "spec": {
+                "containers": [{"name": "a", "resources": {}}]}}}}),
+        );
+        // Required scalars of a spec are the user's to give.
+        check("rbac.v1.Role", json!({"rules": [{}]}), json!({"metadata": {}, "rules": [{}]}));
+    }
 }

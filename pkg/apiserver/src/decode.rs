@@ -71,10 +71,13 @@ pub fn object(kind: &Kind, headers: &HeaderMap, body: &[u8], context: &Context) 
 pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Result<Value> {
     let decode::Decoded { mut value, duplicates } = decoded;
     identify(kind, &mut value)?;
-    let wrong_type = |error: TypeError| cannot_be_handled(kind, &error.to_string());
+    let wrong_type = |error: TypeError| match &context.patch {
+        Some(patch) => ApiError::invalid_patch(patch, &error.to_string()),
+        None => cannot_be_handled(kind, &error.to_string()),
+    };
     let unknown = match &kind.custom {
         Some(custom) => custom.check(&mut value).map_err(wrong_type)?,
-        None => kind.schema().check(&mut value).map_err(wrong_type)?,
+        None => kind.schema().check_as(&kind.kind, &mut value).map_err(wrong_type)?,
     };
     let complaints: Vec<String> = unknown
         .iter()

@@ -196,6 +196,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
+    /// 500 for a configuration that does not fit the schema. It is no internal error, but that is upstream's answer.
+    pub fn untyped(message: String) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
     /// 503: try again.
     pub fn unavailable(message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message);
@@ -292,9 +297,7 @@ impl From<ApplyError> for ApiError {
     fn from(error: ApplyError) -> Self {
         match error {
             ApplyError::BadRequest(message) => ApiError::bad_request(message),
-            ApplyError::Untyped { .. } => {
-                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
-            }
+            ApplyError::Untyped { .. } => ApiError::untyped(error.to_string()),
             ApplyError::Conflict { message, causes } => {
                 let mut conflict = ApiError::new(StatusCode::CONFLICT, "Conflict", message);
                 for cause in causes {

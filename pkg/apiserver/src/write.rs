@@ -99,6 +99,7 @@ pub fn new_object(
 
 /// Fills in what was left out.
 fn default(kind: &Kind, object: &mut Value) {
+    embed(kind, object);
     (kind.default)(object);
     if let Some((_, to_stored)) = kind.convert {
         // What the way to the stored version adds, everybody sees from the beginning.
@@ -107,7 +108,6 @@ fn default(kind: &Kind, object: &mut Value) {
     if let Some(custom) = &kind.custom {
         custom.default(object);
     }
-    embed(kind, object);
 }
 
 /// Puts in the empty structs that objects of built-in kinds always have.

@@ -16,7 +16,7 @@ expect patch-strategic-deleted '^nginx$' path deployment/web '.spec.template.spe
 expect patch-merge 'patched' k patch deployment web --type=merge -p '{"metadata":{"annotations":{"m":"1"}},"spec":{"replicas":4}}'
 expect patch-merge-took '^4 1$' path deployment/web '.spec.replicas} {.metadata.annotations.m'
 expect patch-json 'patched' k patch deployment web --type=json -p '[{"op":"test","path":"/spec/replicas","value":4},{"op":"replace","path":"/spec/replicas","value":5}]'
-refuse patch-json-test 'The request is invalid: (the server rejected our request due to an error in our request|testing value /spec/replicas failed)' k patch deployment web --type=json -p '[{"op":"test","path":"/spec/replicas","value":4}]'
+refuse patch-json-test 'The request is invalid: (the server rejected our request due to an error in our request|patch: testing value /spec/replicas failed)' k patch deployment web --type=json -p '[{"op":"test","path":"/spec/replicas","value":4}]'
 expect patch-no-change 'patched \(no change\)' k patch deployment web --type=merge -p '{"spec":{"replicas":5}}'
 expect patch-status 'patched' k patch deployment web --subresource=status --type=merge -p '{"status":{"replicas":5}}'
 expect patch-status-took '^5$' path deployment/web .status.replicas

@@ -49,9 +49,13 @@ pub type UnknownField = String;
 impl Schema {
     /// Checks a decoded object, drops what is `null` or unknown, and lists the unknown.
     pub fn check(&self, value: &mut Value) -> Result<Vec<UnknownField>, TypeError> {
+        self.check_as("", value)
+    }
+
+    /// [`Schema::check`], with the name that complaints about the object's own members give it.
+    pub fn check_as(&self, structure: &str, value: &mut Value) -> Result<Vec<UnknownField>, TypeError> {
         let mut unknown = Vec::new();
-        let structure = Place::root();
-        check(self, value, "", &structure, &mut unknown)?;
+        check(self, value, structure, &Place::root(), &mut unknown)?;
         Ok(unknown)
     }
 }

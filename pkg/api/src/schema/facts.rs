@@ -330,7 +330,7 @@ fn default_key(definitions: &mut Map<String, Value>, element: &str, key: &str) {
     }
 }
 
-fn property<'a>(
+pub(super) fn property<'a>(
     definitions: &'a mut Map<String, Value>,
     definition: &str,
     member: &str,
@@ -350,7 +350,7 @@ fn is_reference(schema: &Map<String, Value>) -> bool {
 }
 
 /// The name as the definitions have it: `core.v1.Pod` stands for `io.k8s.api.core.v1.Pod`.
-fn full_name(short: &str) -> String {
+pub(super) fn full_name(short: &str) -> String {
     let prefix = match short.split('.').next() {
         Some("io") => "",
         Some("meta") => "io.k8s.apimachinery.pkg.apis.",

@@ -33,7 +33,8 @@ fn jobs_get_a_selector_of_their_own() {
         json!({"app": "web", "job-name": "pi", "batch.kubernetes.io/job-name": "pi", "controller-uid": "u-1",
             "batch.kubernetes.io/controller-uid": "u-1"})
     );
-    assert_eq!(job["metadata"]["labels"], json!({"app": "web"}));
+    // Without labels of its own it has those of its pods.
+    assert_eq!(job["metadata"]["labels"], labels);
 }
 
 #[test]

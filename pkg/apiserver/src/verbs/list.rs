@@ -148,12 +148,21 @@ pub fn scope(kind: &Kind, call: &Call<'_>) -> Result<Scope> {
         let known = matches!(&*term.field, "metadata.name" | "metadata.namespace")
             || kind.selectable_fields.iter().any(|path| **path == *term.field);
         if !known {
-            return Err(ApiError::bad_request(format!("field label not supported: {}", term.field)));
+            return Err(unknown_field(kind, &term.field));
         }
     }
     let namespace =
         Some(&*call.target.namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
     Ok(Scope { namespace: namespace.map(Into::into), labels, fields })
+}
+
+/// Kinds without fields of their own say which there are.
+fn unknown_field(kind: &Kind, field: &str) -> ApiError {
+    ApiError::bad_request(if kind.selectable_fields.is_empty() && kind.custom.is_none() {
+        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    } else {
+        format!("field label not supported: {field}")
+    })
 }
 
 /// The page's moment has left the window. The client can begin again, or go on with the token given here, which shows

@@ -49,11 +49,7 @@ pub fn patch_in_place(
     context: &Context,
 ) -> Result<()> {
     let patched = patch::apply_patch(patch_type, kind.schema(), object.clone(), body.clone())?;
-    if object::name(&patched) != object::name(object)
-        || object::namespace(&patched) != object::namespace(object)
-    {
-        return Err(ApiError::bad_request("the name or namespace of an object cannot be changed by a patch"));
-    }
+    update::check_identity(kind, &patched, object::namespace(object), object::name(object))?;
     let patched =
         decode::checked(kind, api::decode::Decoded { value: patched, duplicates: Vec::new() }, context)?;
     update::check_preconditions(kind, &patched, object, Precondition::Optional)?;
@@ -72,6 +68,7 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
         ));
     }
     let decoded = decode::yaml(&call.body)?;
+    refuse_unknown_fields(kind, &decoded.value)?;
     let applied = decode::checked(kind, decoded, &context)?;
     let (namespace, name) = (&*call.target.namespace, &*call.target.name);
     let mut named = applied.clone();
@@ -101,4 +98,20 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
         }
         other => answer::object(resource, call, StatusCode::OK, other?.into_object(), &context),
     }
+}
+
+/// Nobody can own a field that does not exist, so apply takes none, whatever the request says of field validation.
+fn refuse_unknown_fields(kind: &Kind, applied: &Value) -> Result<()> {
+    if kind.custom.is_some() {
+        return Ok(());
+    }
+    // A value of a wrong type is what decoding complains of next.
+    let unknown = kind.schema().check(&mut applied.clone()).unwrap_or_default();
+    let Some(first) = unknown.first() else { return Ok(()) };
+    let (namespace, name) = (object::namespace(applied), object::name(applied));
+    Err(ApiError::untyped(format!(
+        "failed to create typed patch object ({namespace}/{name}; {}, Kind={}): .{first}: field not declared in schema",
+        kind.api_version(),
+        kind.kind
+    )))
 }

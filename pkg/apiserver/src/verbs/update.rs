@@ -46,6 +46,11 @@ pub fn namespace_of<'a>(kind: &Kind, namespace: &'a str) -> &'a str {
 /// The name and namespace in the object must be those in the path.
 pub fn check_identity(kind: &Kind, body: &Value, namespace: &str, name: &str) -> Result<()> {
     let given = object::name(body);
+    if given.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
     if given != name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"

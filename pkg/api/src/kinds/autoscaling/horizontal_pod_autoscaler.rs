@@ -28,6 +28,12 @@ pub fn kind() -> Kind {
         validate_name: names::dns_subdomain_name,
         default,
         validate,
+        validate_create: validate_target_group,
+        validate_update: |new, old, errors| {
+            if has_group(old) {
+                validate_target_group(new, errors);
+            }
+        },
         validate_status,
         ..Kind::new::<HorizontalPodAutoscaler>().short(&["hpa"]).in_all().with_status()
     }
@@ -103,6 +109,20 @@ pub(super) fn validate(hpa: &Field<'_>, errors: &mut Errors) {
             validate_scaling_rules(&rules, errors);
         }
     }
+}
+
+/// What is scaled is of a group; autoscalers from before that was asked for may stay as they are.
+pub(super) fn validate_target_group(hpa: &Field<'_>, errors: &mut Errors) {
+    if !has_group(hpa) {
+        let spec = hpa.get("spec");
+        let target = spec.get("scaleTargetRef");
+        let version = target.get("apiVersion");
+        version.invalid_value(version.text(), "apiVersion must specify API group", errors);
+    }
+}
+
+pub(super) fn has_group(hpa: &Field<'_>) -> bool {
+    hpa.get("spec").get("scaleTargetRef").get("apiVersion").text().contains('/')
 }
 
 fn validate_reference(reference: &Field<'_>, errors: &mut Errors) {

@@ -88,6 +88,12 @@ pub fn kind() -> Kind {
             set_default(&mut hpa["spec"], "minReplicas", 1);
         },
         validate,
+        validate_create: v2::validate_target_group,
+        validate_update: |new, old, errors| {
+            if v2::has_group(old) {
+                v2::validate_target_group(new, errors);
+            }
+        },
         validate_status: v2::validate_status,
         convert: Some((from_stored, to_stored)),
         ..Kind::new::<HorizontalPodAutoscaler>().short(&["hpa"]).in_all().with_status()

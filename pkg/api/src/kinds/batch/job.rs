@@ -74,6 +74,9 @@ fn prepare(job: &mut Value, old: Option<&Value>) {
     }
     let text = |name: &str| Value::from(object::meta(job, name).unwrap_or_default());
     let (name, uid) = (text("name"), text("uid"));
+    // A job without labels of its own has those of its pods, the ones that are made here among them.
+    let own = job["metadata"].get("labels").cloned();
+    let shares = own.is_none() || own == job["spec"]["template"]["metadata"].get("labels").cloned();
     let spec = &mut job["spec"];
     object_mut(spec, "template");
     object_mut(&mut spec["template"], "metadata");
@@ -84,9 +87,12 @@ fn prepare(job: &mut Value, old: Option<&Value>) {
             labels.entry(key).or_insert_with(|| value.clone());
         }
     }
+    let labels = Value::Object(labels.clone());
     object_mut(spec, "selector");
     object_mut(&mut spec["selector"], "matchLabels").entry(CONTROLLER_UID).or_insert(uid);
-    take_labels_of_template(job);
+    if shares {
+        object_mut(job, "metadata").insert("labels".into(), labels);
+    }
 }
 
 fn validate(job: &Field<'_>, errors: &mut Errors) {

@@ -29,7 +29,7 @@ pub(super) fn validate(binding: &Field<'_>, kinds: &[&str], errors: &mut Errors)
         group.not_supported(&[GROUP], errors);
     }
     if !kinds.contains(&kind.text()) {
-        kind.not_supported(kinds, errors);
+        kind.not_supported_in_order(kinds, errors);
     }
     if name.required(errors) {
         name.conforms(names::is_path_segment, errors);
@@ -61,7 +61,7 @@ fn validate_subject(subject: &Field<'_>, is_namespaced: bool, errors: &mut Error
                 group.not_supported(&[GROUP], errors);
             }
         }
-        _ => kind.not_supported(&["ServiceAccount", "User", "Group"], errors),
+        _ => kind.not_supported_in_order(&["ServiceAccount", "User", "Group"], errors),
     }
 }
 
