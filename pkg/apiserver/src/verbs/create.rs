@@ -55,7 +55,7 @@ pub async fn create(
     if object::meta(&object, "resourceVersion").is_some_and(|version| !version.is_empty()) {
         return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    if kind.namespaced() && server.namespace(namespace).is_none() {
+    if kind.namespaced() && server.registry.built_in("", "namespaces").cache.get("", namespace).is_none() {
         // The namespace may be newer than our cache where another apiserver made it.
         server.catch_up().await?;
     }
