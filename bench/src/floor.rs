@@ -120,7 +120,8 @@ fn tls(pki: &pki::ServerPki) -> Result<ServerConfig> {
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
         .build()?;
-    let chain = CertificateDer::pem_slice_iter(pki.serving.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+    let chain =
+        CertificateDer::pem_slice_iter(pki.serving.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(pki.serving.key.as_bytes())?;
     Ok(ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?

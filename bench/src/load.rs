@@ -60,7 +60,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 pub async fn run(server: &Endpoint, pid: Option<u32>, scale: Scale) -> Result<Figures> {
     prepare(server, scale).await.context("prepare namespaces")?;
     let cpu = Cpu::start(pid)?;
-    let creates_per_second = creates(server, NAMESPACE, scale.pods, scale.connections).await.context("create pods")?;
+    let creates_per_second =
+        creates(server, NAMESPACE, scale.pods, scale.connections).await.context("create pods")?;
     let create_cpu = cpu.per(scale.pods as f64)?;
     let cpu = Cpu::start(pid)?;
     let (gets_per_second, gets, _) = gets(server, scale).await.context("GET pods")?;
@@ -114,7 +115,9 @@ pub async fn clean_up(server: &Endpoint) -> Result<()> {
     for namespace in [NAMESPACE, OTHER_NAMESPACE] {
         let pods = format!("{}?gracePeriodSeconds=0", pods_path(namespace));
         connection.exchange(&request("DELETE", &pods, &[]), None).await?;
-        connection.exchange(&request("DELETE", &format!("/api/v1/namespaces/{namespace}"), &[]), None).await?;
+        connection
+            .exchange(&request("DELETE", &format!("/api/v1/namespaces/{namespace}"), &[]), None)
+            .await?;
     }
     Ok(())
 }
@@ -140,7 +143,8 @@ async fn prepare(server: &Endpoint, scale: Scale) -> Result<()> {
 }
 
 async fn post(connection: &mut Connection, path: &str, object: &Value) -> Result<()> {
-    let status = connection.exchange(&request("POST", path, object.to_string().as_bytes()), None).await?.status;
+    let status =
+        connection.exchange(&request("POST", path, object.to_string().as_bytes()), None).await?.status;
     ensure!(status < 300 || status == 409, "POST {path} was answered {status}");
     Ok(())
 }
@@ -226,7 +230,8 @@ async fn repeat(
 
 /// Lets many watch while pods are created; returns changes per second that reached each, and bytes per second in all.
 async fn watches(server: &Endpoint, scale: Scale) -> Result<(f64, f64)> {
-    let watch = format!("{}?watch=true&resourceVersion={}", pods_path(OTHER_NAMESPACE), revision(server).await?);
+    let watch =
+        format!("{}?watch=true&resourceVersion={}", pods_path(OTHER_NAMESPACE), revision(server).await?);
     let watch = Arc::new(request("GET", &watch, &[]));
     let (events, bytes) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = Vec::new();

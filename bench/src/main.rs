@@ -97,7 +97,8 @@ async fn measure(flags: &Flags) -> Result<()> {
     eprintln!("embedded store");
     let floor_dir = scratch.path().join("floor");
     std::fs::create_dir(&floor_dir)?;
-    let embedded = ours(&flags.apiserver, &[], &scratch.path().join("embedded"), scale, Some(&floor_dir)).await?;
+    let embedded =
+        ours(&flags.apiserver, &[], &scratch.path().join("embedded"), scale, Some(&floor_dir)).await?;
     let object_bytes = std::fs::metadata(floor_dir.join(floor::OBJECT))?.len() as usize;
     let server = if flags.no_etcd { None } else { Etcd::start()? };
     let (mut on_etcd, mut etcd_creates) = (None, None);
@@ -129,7 +130,13 @@ async fn measure(flags: &Flags) -> Result<()> {
 }
 
 /// Measures our server. What it answers becomes what the floor answers.
-async fn ours(program: &Path, args: &[&str], dir: &Path, scale: Scale, floor: Option<&Path>) -> Result<Measured> {
+async fn ours(
+    program: &Path,
+    args: &[&str],
+    dir: &Path,
+    scale: Scale,
+    floor: Option<&Path>,
+) -> Result<Measured> {
     let args = [&["--bind-address", "127.0.0.1", "--secure-port", "0"], args].concat();
     let server = Server::start(program, &args, dir)?;
     tokio::time::sleep(SETTLE).await;
@@ -216,7 +223,13 @@ fn rows(embedded: &Measured, etcd: Option<&Measured>, floors: &Floors, peer: Opt
         cpu("CPU time of one GET, embedded", |figures| figures.get_cpu),
         cpu("CPU time of one LIST, embedded", |figures| figures.list_cpu),
         row("memory idle (PSS)", "MB", mb(embedded.memory_idle), None, mb(peer_of(|p| p.memory_idle))),
-        row("memory after the load (PSS)", "MB", mb(embedded.memory_after), None, mb(peer_of(|p| p.memory_after))),
+        row(
+            "memory after the load (PSS)",
+            "MB",
+            mb(embedded.memory_after),
+            None,
+            mb(peer_of(|p| p.memory_after)),
+        ),
         row("memory at most (RSS)", "MB", mb(embedded.memory_peak), None, mb(peer_of(|p| p.memory_peak))),
         row("memory after the load, etcd (PSS)", "MB", mb(etcd.and_then(|e| e.memory_after)), None, None),
         row("CPU idle", "cores", embedded.cpu_idle, None, peer_of(|p| p.cpu_idle)),

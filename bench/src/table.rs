@@ -51,8 +51,9 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
 /// Figures to the right, words to the left.
 fn align(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
-    let widths: Vec<usize> =
-        (0..columns).map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
     let mut text = String::new();
     for line in lines {
         let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
@@ -71,7 +72,8 @@ mod tests {
 
     #[test]
     fn a_peer_has_columns_only_where_there_is_one() {
-        let row = |peer| Row { what: "GET", unit: "/s", ours: Some(2000.0), floor: Some((4000.0, "HTTPS")), peer };
+        let row =
+            |peer| Row { what: "GET", unit: "/s", ours: Some(2000.0), floor: Some((4000.0, "HTTPS")), peer };
         assert_eq!(
             render(&[row(None)]),
             "     unit  ours  floor  ours/floor  the floor is\nGET  /s    2000   4000        0.50  HTTPS\n"
