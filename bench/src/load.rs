@@ -1,6 +1,7 @@
 //! The load: the same for every server, from the same client.
 
 use crate::http::{Connection, Endpoint, request};
+use crate::process;
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -30,6 +31,11 @@ pub struct Figures {
     pub list_bytes: usize,
     pub changes_per_second: f64,
     pub watch_bytes_per_second: f64,
+    /// Seconds of the server's CPU time for one of each, where its process is known: steadier than rates on a machine
+    /// that does other things too.
+    pub create_cpu: Option<f64>,
+    pub get_cpu: Option<f64>,
+    pub list_cpu: Option<f64>,
 }
 
 /// What a server answered, for the floor to answer the same.
@@ -46,15 +52,23 @@ const OTHER_NAMESPACE: &str = "bench-other";
 const LISTS: usize = 2;
 /// How many changes may be on their way before the next one is made: watchers are never dropped as slow.
 const CHANGES_ON_THE_WAY: i64 = 64;
+/// Connections that make those changes.
+const WRITERS: usize = 4;
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// Measures everything.
-pub async fn run(server: &Endpoint, scale: Scale) -> Result<Figures> {
+pub async fn run(server: &Endpoint, pid: Option<u32>, scale: Scale) -> Result<Figures> {
     prepare(server, scale).await.context("prepare namespaces")?;
+    let cpu = Cpu::start(pid)?;
     let creates_per_second =
         creates(server, NAMESPACE, scale.pods, scale.connections).await.context("create pods")?;
-    let gets_per_second = gets(server, scale).await.context("GET pods")?;
-    let (lists_per_second, list_bytes) = lists(server, scale).await.context("LIST pods")?;
+    let create_cpu = cpu.per(scale.pods as f64)?;
+    let cpu = Cpu::start(pid)?;
+    let (gets_per_second, gets, _) = gets(server, scale).await.context("GET pods")?;
+    let get_cpu = cpu.per(gets)?;
+    let cpu = Cpu::start(pid)?;
+    let (lists_per_second, lists, list_bytes) = lists(server, scale).await.context("LIST pods")?;
+    let list_cpu = cpu.per(lists)?;
     let (changes_per_second, watch_bytes_per_second) = watches(server, scale).await.context("watch pods")?;
     Ok(Figures {
         creates_per_second,
@@ -63,7 +77,27 @@ pub async fn run(server: &Endpoint, scale: Scale) -> Result<Figures> {
         list_bytes,
         changes_per_second,
         watch_bytes_per_second,
+        create_cpu,
+        get_cpu,
+        list_cpu,
     })
+}
+
+/// CPU time of a process from some moment on.
+struct Cpu {
+    pid: Option<u32>,
+    before: f64,
+}
+
+impl Cpu {
+    fn start(pid: Option<u32>) -> Result<Cpu> {
+        Ok(Cpu { pid, before: pid.map_or(Ok(0.0), process::cpu_seconds)? })
+    }
+
+    /// Per one of what was done since.
+    fn per(&self, count: f64) -> Result<Option<f64>> {
+        self.pid.map(|pid| Ok((process::cpu_seconds(pid)? - self.before) / count)).transpose()
+    }
 }
 
 /// One pod and the list of all, as the server answers them.
@@ -139,41 +173,43 @@ async fn creates(server: &Endpoint, namespace: &'static str, pods: usize, connec
     Ok(pods as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn gets(server: &Endpoint, scale: Scale) -> Result<f64> {
+async fn gets(server: &Endpoint, scale: Scale) -> Result<(f64, f64, usize)> {
     let requests: Arc<Vec<Vec<u8>>> =
         Arc::new((0..scale.pods.min(1000)).map(|number| request("GET", &pod_path(number), &[])).collect());
-    repeat(server, scale.connections, scale.window, requests).await.map(|(rate, _)| rate)
+    repeat(server, scale.connections, scale.window, requests).await
 }
 
-async fn lists(server: &Endpoint, scale: Scale) -> Result<(f64, usize)> {
+async fn lists(server: &Endpoint, scale: Scale) -> Result<(f64, f64, usize)> {
     let requests = Arc::new(vec![request("GET", &pods_path(NAMESPACE), &[])]);
     repeat(server, LISTS, scale.window, requests).await
 }
 
-/// Sends the requests over and over; returns answers per second and the bytes of the last one.
+/// Sends the requests over and over; returns answers per second, how many there were in all, warm-up included, and
+/// the bytes of the last one.
 async fn repeat(
     server: &Endpoint,
     connections: usize,
     window: Duration,
     requests: Arc<Vec<Vec<u8>>>,
-) -> Result<(f64, usize)> {
+) -> Result<(f64, f64, usize)> {
     let counting = Arc::new(AtomicBool::new(false));
     let over = Arc::new(AtomicBool::new(false));
     let connections = try_join_all((0..connections).map(|_| server.connect())).await?;
     let tasks = connections.into_iter().enumerate().map(|(offset, mut connection)| {
         let (counting, over, requests) = (counting.clone(), over.clone(), requests.clone());
         tokio::spawn(async move {
-            let (mut count, mut bytes) = (0u64, 0);
+            let (mut count, mut all, mut bytes) = (0u64, 0u64, 0);
             for request in requests.iter().cycle().skip(offset * 61) {
                 let answer = connection.exchange(request, None).await?;
                 ensure!(answer.status == 200, "a GET was answered {}", answer.status);
                 count += u64::from(counting.load(Relaxed));
+                all += 1;
                 bytes = answer.bytes;
                 if over.load(Relaxed) {
                     break;
                 }
             }
-            anyhow::Ok((count, bytes))
+            anyhow::Ok((count, all, bytes))
         })
     });
     let tasks: Vec<_> = tasks.collect();
@@ -182,13 +218,14 @@ async fn repeat(
     let started = Instant::now();
     tokio::time::sleep(window).await;
     over.store(true, Relaxed);
-    let (mut count, mut bytes) = (0, 0);
+    let (mut count, mut all, mut bytes) = (0, 0, 0);
     for task in tasks {
-        let (own, size) = task.await??;
-        count += own;
+        let (counted, answered, size) = task.await??;
+        count += counted;
+        all += answered;
         bytes = size;
     }
-    Ok((count as f64 / started.elapsed().as_secs_f64(), bytes))
+    Ok((count as f64 / started.elapsed().as_secs_f64(), all as f64, bytes))
 }
 
 /// Lets many watch while pods are created; returns changes per second that reached each, and bytes per second in all.
@@ -210,8 +247,12 @@ async fn watches(server: &Endpoint, scale: Scale) -> Result<(f64, f64)> {
         }));
     }
     let over = Arc::new(AtomicBool::new(false));
-    let writer =
-        tokio::spawn(change(server.connect().await?, events.clone(), scale.watchers as i64, over.clone()));
+    let made = Arc::new(AtomicI64::new(0));
+    let mut writers = Vec::new();
+    for _ in 0..WRITERS {
+        let changes = Changes { made: made.clone(), told: events.clone(), watchers: scale.watchers as i64 };
+        writers.push(tokio::spawn(changes.run(server.connect().await?, over.clone())));
+    }
     tokio::time::sleep(scale.window / 5).await;
     let (events_before, bytes_before, started) = (events.load(Relaxed), bytes.load(Relaxed), Instant::now());
     tokio::time::sleep(scale.window).await;
@@ -219,31 +260,34 @@ async fn watches(server: &Endpoint, scale: Scale) -> Result<(f64, f64)> {
     let changes = (events.load(Relaxed) - events_before) as f64 / scale.watchers as f64;
     let bytes = (bytes.load(Relaxed) - bytes_before) as f64;
     over.store(true, Relaxed);
-    writer.await??;
+    for writer in writers {
+        writer.await??;
+    }
     ensure!(tasks.iter().all(|task| !task.is_finished()), "the server ended a watch");
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     Ok((changes / seconds, bytes / seconds))
 }
 
-/// Makes changes as fast as all watchers together take them.
-async fn change(
-    mut writer: Connection,
-    events: Arc<AtomicI64>,
+/// Changes that are made as fast as all watchers together take them.
+struct Changes {
+    made: Arc<AtomicI64>,
+    told: Arc<AtomicI64>,
     watchers: i64,
-    over: Arc<AtomicBool>,
-) -> Result<()> {
-    let mut made = 0;
-    while !over.load(Relaxed) {
-        if made > events.load(Relaxed) / watchers + CHANGES_ON_THE_WAY {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            continue;
+}
+
+impl Changes {
+    async fn run(self, mut writer: Connection, over: Arc<AtomicBool>) -> Result<()> {
+        while !over.load(Relaxed) {
+            if self.made.load(Relaxed) > self.told.load(Relaxed) / self.watchers + CHANGES_ON_THE_WAY {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                continue;
+            }
+            let name = format!("change-{}", self.made.fetch_add(1, Relaxed));
+            let answer = writer.exchange(&create_request(OTHER_NAMESPACE, &name), None).await?;
+            ensure!(answer.status == 201, "a create was answered {}", answer.status);
         }
-        let answer =
-            writer.exchange(&create_request(OTHER_NAMESPACE, &format!("change-{made}")), None).await?;
-        ensure!(answer.status == 201, "a create was answered {}", answer.status);
-        made += 1;
+        Ok(())
     }
-    Ok(())
 }
 
 /// The present resourceVersion.

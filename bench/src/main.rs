@@ -115,7 +115,7 @@ async fn measure(flags: &Flags) -> Result<()> {
     let https = {
         let own = std::env::current_exe().context("find the benchmark's own program")?;
         let server = Server::start(&own, &["floor"], &floor_dir)?;
-        load::run(&server.endpoint, scale).await.context("measure the floor")?
+        load::run(&server.endpoint, Some(server.pid()), scale).await.context("measure the floor")?
     };
     let peer = match &flags.peer_kubeconfig {
         Some(path) => {
@@ -142,7 +142,7 @@ async fn ours(
     tokio::time::sleep(SETTLE).await;
     let cpu_idle = process::idle_cpu(server.pid(), scale.window).await?;
     let (memory_idle, _) = process::memory(server.pid())?;
-    let figures = load::run(&server.endpoint, scale).await?;
+    let figures = load::run(&server.endpoint, Some(server.pid()), scale).await?;
     tokio::time::sleep(SETTLE).await;
     let (memory_after, memory_peak) = process::memory(server.pid())?;
     if let Some(floor) = floor {
@@ -169,7 +169,7 @@ async fn peer(endpoint: &Endpoint, pid: Option<u32>, scale: Scale) -> Result<Mea
         Some(pid) => Some(process::idle_cpu(pid, scale.window).await?),
         None => None,
     };
-    let figures = load::run(endpoint, scale).await;
+    let figures = load::run(endpoint, pid, scale).await;
     let after = memory()?;
     load::clean_up(endpoint).await?;
     Ok(Measured {
@@ -202,6 +202,11 @@ fn rows(embedded: &Measured, etcd: Option<&Measured>, floors: &Floors, peer: Opt
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let mb = |bytes: Option<f64>| bytes.map(|bytes| bytes / MB);
     let peer_of = |field: fn(&Measured) -> Option<f64>| peer.and_then(field);
+    let cpu = |what, figure: fn(&Figures) -> Option<f64>| {
+        let micros = |figures: &Figures| figure(figures).map(|seconds| seconds * 1e6);
+        let floor = micros(&floors.https).map(|value| (value, HTTPS));
+        row(what, "µs", micros(&embedded.figures), floor, peer.and_then(|peer| micros(&peer.figures)))
+    };
     vec![
         row("pod creates, embedded store", "/s", of(own, creates), raw_disk, of(peer, creates)),
         row("", "/s", of(own, creates), https(creates), of(peer, creates)),
@@ -214,6 +219,9 @@ fn rows(embedded: &Measured, etcd: Option<&Measured>, floors: &Floors, peer: Opt
         row("changes to each watcher, embedded", "/s", of(own, changes), https(changes), of(peer, changes)),
         row("", "MB/s", of(own, watch_mb), https(watch_mb), of(peer, watch_mb)),
         row("changes to each watcher, etcd", "/s", of(etcd, changes), https(changes), of(peer, changes)),
+        cpu("CPU time of one create, embedded", |figures| figures.create_cpu),
+        cpu("CPU time of one GET, embedded", |figures| figures.get_cpu),
+        cpu("CPU time of one LIST, embedded", |figures| figures.list_cpu),
         row("memory idle (PSS)", "MB", mb(embedded.memory_idle), None, mb(peer_of(|p| p.memory_idle))),
         row(
             "memory after the load (PSS)",

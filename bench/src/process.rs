@@ -119,18 +119,19 @@ pub fn memory(pid: u32) -> Result<(f64, f64)> {
 
 /// The share of one core that a process takes during a while.
 pub async fn idle_cpu(pid: u32, during: Duration) -> Result<f64> {
-    let before = cpu_ticks(pid)?;
+    let before = cpu_seconds(pid)?;
     tokio::time::sleep(during).await;
-    // A tick is a hundredth of a second, on every Linux that there is.
-    Ok((cpu_ticks(pid)? - before) / 100.0 / during.as_secs_f64())
+    Ok((cpu_seconds(pid)? - before) / during.as_secs_f64())
 }
 
-fn cpu_ticks(pid: u32) -> Result<f64> {
+/// The CPU time that a process has taken.
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').context("not a stat file")?;
     let mut fields = fields.split_whitespace().skip(11);
     let mut next = || fields.next().unwrap_or_default().parse::<f64>();
-    Ok(next()? + next()?)
+    // A tick is a hundredth of a second, on every Linux that there is.
+    Ok((next()? + next()?) / 100.0)
 }
 
 /// Two different ones: both ports are taken before either is let go.

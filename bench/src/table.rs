@@ -51,8 +51,9 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
 /// Figures to the right, words to the left.
 fn align(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
-    let widths: Vec<usize> =
-        (0..columns).map(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
     let mut text = String::new();
     for line in lines {
         let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {

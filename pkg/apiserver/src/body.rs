@@ -163,7 +163,7 @@ mod tests {
         check(&[1], 1);
         check(&[1, 2, 3], 1);
         check(&[PIECE - 20, 20], 2);
-        check(&[PIECE, PIECE * 3, 1], 3);
+        check(&[PIECE, PIECE * 3, 1], 4);
         check(&[1000; 1000], 16);
     }
 }

@@ -185,11 +185,6 @@ impl Server {
         self.bootstrapped.load(Relaxed)
     }
 
-    /// A namespace as the cache shows it.
-    pub fn namespace(&self, name: &str) -> Option<Value> {
-        self.lookup("", "namespaces", "", name)
-    }
-
     /// An object of a built-in kind as the cache shows it.
     pub fn lookup(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = self.registry.built_in(group, plural);

@@ -1,7 +1,8 @@
 //! Nothing is created in a namespace that is not there or is going away, and three namespaces never go.
 
-use super::{Operation, Request};
+use super::{Operation, Request, mentions};
 use crate::error::{ApiError, Result};
+use crate::storage::parse;
 use api::Value;
 use api::object;
 
@@ -19,11 +20,12 @@ pub(super) fn admit(request: &Request<'_>, _object: Option<&mut Value>) -> Resul
     if request.operation != Operation::Create || !request.kind.namespaced() {
         return Ok(());
     }
-    let Some(namespace) = request.server.namespace(&request.namespace) else {
-        let namespaces = request.server.registry.built_in("", "namespaces");
+    let namespaces = request.server.registry.built_in("", "namespaces");
+    let Some(namespace) = namespaces.cache.get("", &request.namespace) else {
         return Err(ApiError::not_found(&namespaces.kind, &request.namespace));
     };
-    if object::meta(&namespace, "deletionTimestamp").is_none() {
+    let ends = |namespace: &Value| object::meta(namespace, "deletionTimestamp").is_some();
+    if !mentions(namespace.as_json(), "deletionTimestamp") || !ends(&parse(namespace.as_json())?) {
         return Ok(());
     }
     let why = format!(

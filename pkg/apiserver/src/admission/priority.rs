@@ -1,6 +1,6 @@
 //! A pod's priority is a number behind a name: the name is looked up when the pod is created.
 
-use super::{Operation, Request};
+use super::{Operation, Request, mentions};
 use crate::error::{ApiError, Result};
 use api::{Value, object};
 use serde_json::json;
@@ -70,6 +70,7 @@ fn default_class(request: &Request<'_>) -> Class {
     classes
         .objects(None)
         .iter()
+        .filter(|object| mentions(object.as_json(), "\"globalDefault\":true"))
         .filter_map(|object| serde_json::from_slice::<Value>(object.as_json()).ok())
         .filter(|object| object["globalDefault"] == json!(true))
         .map(|object| class(&object))
