@@ -1,10 +1,6 @@
 //! Upstream's kubectl against a fresh apiserver: the tour in testcases/tour.
 
-#![allow(clippy::expect_used, reason = "a test that cannot go on has failed")]
-
-mod clients;
-
-use clients::{Apiserver, root};
+use crate::scripts::{root, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,10 +13,9 @@ async fn a_tour_of_kubectl() {
         println!("skipped: a_tour_of_kubectl: no kubectl 1.{OLDEST} or newer is installed");
         return;
     };
-    let server = Apiserver::start().await;
     let mut tour = Command::new(root().join("testcases/tour/run"));
     tour.env("KUBECTL", kubectl);
-    server.run(tour).await;
+    run(tour).await;
 }
 
 /// The newest kubectl on the PATH, if it is new enough; also under names such as `kubectl.1.33`.

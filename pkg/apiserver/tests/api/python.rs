@@ -1,10 +1,6 @@
 //! The Python client against a fresh apiserver: testcases/python.
 
-#![allow(clippy::expect_used, reason = "a test that cannot go on has failed")]
-
-mod clients;
-
-use clients::{Apiserver, root};
+use crate::scripts::{root, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,12 +8,11 @@ use std::process::Command;
 async fn a_tour_of_the_python_client() {
     let requirements = root().join("testcases/python/requirements.txt");
     let python = environment(&requirements);
-    let server = Apiserver::start().await;
     let mut tour = Command::new(python);
     tour.arg(root().join("testcases/python/tour.py"))
         .env("NO_PROXY", "127.0.0.1")
         .env("no_proxy", "127.0.0.1");
-    server.run(tour).await;
+    run(tour).await;
 }
 
 /// The interpreter of a virtual environment with the client in it. It is kept in the target directory, and made again

@@ -1,0 +1,24 @@
+//! Scripts of other clients, run against a fresh apiserver.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use testing::TestServer;
+
+/// Runs a script to its end and expects it to succeed; what it printed is shown where it does not.
+pub async fn run(mut script: Command) {
+    let mut server = TestServer::start().await;
+    script.env("KUBECONFIG", server.data_dir().join("admin.kubeconfig"));
+    let output = tokio::task::spawn_blocking(move || script.output().expect("the script starts"));
+    let output = output.await.expect("the script ends");
+    server.stop().await;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let failures: Vec<&str> = printed.lines().filter(|line| !line.starts_with("ok ")).collect();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{complaints}", failures.join("\n"));
+    println!("{}", failures.join("\n"));
+}
+
+/// The workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
