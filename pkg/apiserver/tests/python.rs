@@ -14,7 +14,9 @@ async fn a_tour_of_the_python_client() {
     let python = environment(&requirements);
     let server = Apiserver::start().await;
     let mut tour = Command::new(python);
-    tour.arg(root().join("testcases/python/tour.py")).env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
+    tour.arg(root().join("testcases/python/tour.py"))
+        .env("NO_PROXY", "127.0.0.1")
+        .env("no_proxy", "127.0.0.1");
     server.run(tour).await;
 }
 
@@ -30,7 +32,11 @@ fn environment(requirements: &Path) -> PathBuf {
         return python;
     }
     succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir));
-    succeed(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(requirements));
+    succeed(
+        Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+            .arg(requirements),
+    );
     std::fs::write(made_of, wanted).expect("a note of what was installed");
     python
 }

@@ -109,7 +109,8 @@ pub(super) fn overlay(definitions: &mut Map<String, Value>) {
     for &(definition, member, values) in ENUMS {
         let (name, is_list) = member.strip_suffix("[]").map_or((member, false), |name| (name, true));
         let Some(schema) = property(definitions, &full_name(definition), name) else { continue };
-        let schema = if is_list { schema.get_mut("items").and_then(Value::as_object_mut) } else { Some(schema) };
+        let schema =
+            if is_list { schema.get_mut("items").and_then(Value::as_object_mut) } else { Some(schema) };
         if let Some(schema) = schema {
             schema.insert("enum".into(), values.into());
         }
@@ -130,7 +131,8 @@ mod tests {
                 continue;
             }
             let schema = property(&mut definitions, &full_name(definition), member.trim_end_matches("[]"));
-            let schema = Value::Object(schema.unwrap_or_else(|| panic!("{definition} has no {member}")).clone());
+            let schema =
+                Value::Object(schema.unwrap_or_else(|| panic!("{definition} has no {member}")).clone());
             let strings = if member.ends_with("[]") { &schema["items"] } else { &schema };
             assert_eq!(strings["type"], "string", "{definition}.{member}");
             assert!(strings["enum"].is_array(), "{definition}.{member}");

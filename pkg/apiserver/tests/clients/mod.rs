@@ -27,7 +27,7 @@ impl Apiserver {
         let config = apiserver::Config::new(dir.path());
         let stop = shutdown.clone();
         let serving = tokio::spawn(async move {
-            let told = |_: &_| drop(ready.send(()));
+            let told = |_: &_| ready.send(()).unwrap_or_default();
             apiserver::run(config, listener, stop, told).await.expect("the apiserver runs");
         });
         serves.await.expect("it serves");
