@@ -276,7 +276,8 @@ fn apply_rules(definitions: &mut Map<String, Value>) {
             let Some(schema) = schema.as_object_mut() else { continue };
             let list_of_objects = name.ends_with("List") && member == "items";
             if schema.get("type").is_some_and(|ty| ty == "array") && !list_of_objects {
-                schema.insert("x-kubernetes-list-type".into(), "atomic".into());
+                // Our own kinds say it where they are defined.
+                schema.entry("x-kubernetes-list-type").or_insert_with(|| "atomic".into());
             }
             let embedded = matches!(member.as_str(), "metadata" | "spec" | "status");
             if embedded && is_reference(schema) && !name.ends_with(".CustomResourceSubresources") {
