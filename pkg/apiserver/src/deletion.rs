@@ -328,9 +328,7 @@ fn mark(object: &mut Value, at: Timestamp, grace_seconds: i64) {
 
 /// The complaint about an update that adds finalizers to an object that is being deleted.
 pub fn check_no_new_finalizers(new: &Value, old: &Value) -> Option<FieldError> {
-    if object::meta(old, "deletionTimestamp").is_none() {
-        return None;
-    }
+    object::meta(old, "deletionTimestamp")?;
     let list = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let had = list(old);
     let added: Vec<Value> = list(new).into_iter().filter(|f| !had.contains(f)).collect();
