@@ -48,7 +48,7 @@ async fn bodies_that_are_no_objects() {
         ("deep YAML", "application/yaml", &deep_yaml, 400),
         ("a YAML bomb", "application/yaml", &bomb, 400),
         ("XML", "application/xml", "<a/>", 415),
-        ("protobuf", "application/vnd.kubernetes.protobuf", "k8s\0", 415),
+        ("protobuf of nothing", "application/vnd.kubernetes.protobuf", "k8s\0", 400),
         (
             "another kind",
             "application/json",
