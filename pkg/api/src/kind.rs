@@ -208,9 +208,27 @@ impl Kind {
             plural: T::URL_PATH_SEGMENT.into(),
             singular: kind.to_ascii_lowercase(),
             kind,
+            scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
+            definition: Some(|generator| {
+                generator.subschema_for::<T>();
+            }),
+            definition_name: T::schema_name().into_owned(),
+            ..Kind::blank()
+        }
+    }
+
+    /// A kind of which nothing is said yet: no names, no rules.
+    pub(crate) fn blank() -> Kind {
+        Kind {
+            group: String::new(),
+            version: String::new(),
+            kind: String::new(),
+            list_kind: String::new(),
+            plural: String::new(),
+            singular: String::new(),
             short_names: Vec::new(),
             categories: Vec::new(),
-            scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
+            scope: Scope::Namespaced,
             verbs: Verbs::All,
             subresources: Vec::new(),
             columns: Vec::new(),
@@ -232,10 +250,8 @@ impl Kind {
             validate_status: |_, _, _| (),
             convert: None,
             stored_as: None,
-            definition: Some(|generator| {
-                generator.subschema_for::<T>();
-            }),
-            definition_name: T::schema_name().into_owned(),
+            definition: None,
+            definition_name: String::new(),
             custom: None,
         }
     }

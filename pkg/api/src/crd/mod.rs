@@ -24,7 +24,7 @@ pub use status::{Names, condition_is_true, mark_terminating, next_status};
 pub use structural::Structural;
 
 use crate::field::Errors;
-use crate::kind::{Cell, Column, CustomSchema, Kind, Scope, Subresource, Verbs};
+use crate::kind::{Cell, Column, CustomSchema, Kind, Scope, Subresource};
 use crate::names::dns_subdomain_name;
 use crate::schema::{Format, Schema, Type, TypeError, UnknownField, definitions};
 use serde_json::Value;
@@ -143,31 +143,16 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         short_names: texts(names, "shortNames"),
         categories: texts(names, "categories"),
         scope: if text(spec, "scope") == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
-        verbs: Verbs::All,
         subresources: subresources(&version["subresources"]),
         columns: columns(version),
         selectable_fields: selectable_fields(version),
         generation: true,
         unconditional_update: false,
-        create_on_update: false,
-        status_on_create: false,
-        delete_collection: true,
-        deprecated: None,
         validate_name: dns_subdomain_name,
-        default: |_| (),
-        prepare: |_, _| (),
-        prepare_status: |_, _| (),
-        validate: |_, _| (),
-        validate_create: |_, _| (),
-        warnings: |_| Vec::new(),
-        validate_update: |_, _, _| (),
-        validate_status: |_, _, _| (),
-        convert: None,
-        stored_as: None,
-        definition: None,
         custom: Some(Arc::new(CustomSchema::new(
             version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_else(|| serde_json::json!({})),
         ))),
+        ..Kind::blank()
     }
 }
 

@@ -1,7 +1,8 @@
 //! ClusterRoles that are made of others: an `aggregationRule` gathers the rules of all that carry certain labels.
 
 use super::Rule;
-use serde_json::Value;
+use api::selector::LabelSelector;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The rules that each aggregated ClusterRole should have, by name, given all ClusterRoles there are.
@@ -64,23 +65,10 @@ fn selectors(role: &Value) -> Option<&[Value]> {
 
 /// Whether a label selector selects the object. One that cannot be understood selects nothing.
 fn selects(selector: &Value, object: &Value) -> bool {
-    let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
-    let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
-    let mut equal = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
-    let mut expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
-    equal.all(|(key, value)| label(key).is_some() && label(key) == value.as_str())
-        && expressions.all(|expression| {
-            let Some(key) = expression.get("key").and_then(Value::as_str) else { return false };
-            let mut values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-            let mut listed = || values.any(|value| value.as_str() == label(key));
-            match expression.get("operator").and_then(Value::as_str) {
-                Some("In") => label(key).is_some() && listed(),
-                Some("NotIn") => label(key).is_none() || !listed(),
-                Some("Exists") => label(key).is_some(),
-                Some("DoesNotExist") => label(key).is_none(),
-                _ => false,
-            }
-        })
+    let none = Map::new();
+    let labels =
+        object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object);
+    LabelSelector::from_json(selector).is_ok_and(|selector| selector.matches(labels.unwrap_or(&none)))
 }
 
 #[cfg(test)]
