@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{Change, Embedded, Error, Etcd, Expect, Feed, News, Page, Range, Revision, Store, Write};
 use tempfile::TempDir;
 
@@ -47,6 +47,12 @@ impl EtcdServer {
         let signal = if frozen { "-STOP" } else { "-CONT" };
         let status = Command::new("kill").args([signal, &self.process.id().to_string()]).status();
         assert!(status.unwrap().success());
+        // The signal reaches one thread; the others stop a moment later, and could answer until then.
+        let patience = Instant::now() + PATIENCE;
+        while frozen && !is_stopped(self.process.id()) {
+            assert!(Instant::now() < patience, "etcd does not stop");
+            std::thread::yield_now();
+        }
     }
 
     /// Starts it again on the same data.
@@ -61,6 +67,14 @@ impl Drop for EtcdServer {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Whether every thread of a process is stopped.
+fn is_stopped(process: u32) -> bool {
+    std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, fields)| fields.trim_start().starts_with('T'))
+    })
 }
 
 fn launch(dir: &Path, client_url: &str, peer_url: &str) -> Child {

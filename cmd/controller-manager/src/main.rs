@@ -1,0 +1,5 @@
+//! The controller-manager program.
+
+fn main() -> std::process::ExitCode {
+    controller_manager_cmd::main(std::env::args_os())
+}

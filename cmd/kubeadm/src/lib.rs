@@ -1,0 +1,9 @@
+//! Makes, joins and removes a cluster.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the program with these arguments, its own name first.
+pub fn main(_arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    ExitCode::FAILURE
+}

@@ -1,0 +1,1 @@
+//! What kubectl and kubeadm share: tables, progress, errors.

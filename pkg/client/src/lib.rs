@@ -1,0 +1,1 @@
+//! Clients, informers, leader election and events.

@@ -1,0 +1,1 @@
+//! One module per controller, all of one shape.

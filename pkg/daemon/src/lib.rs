@@ -1,0 +1,73 @@
+//! What every long-running program does the same: logging, signals, the runtime, and how it ends.
+//!
+//! ```text
+//! main(arguments) ── clap ──> flags ── run(flags, shutdown) ──> 0, or 1 and the reason on standard error
+//! ```
+
+mod health;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+pub use health::serve_health;
+
+/// Parses the arguments, and runs `run` until it ends; SIGTERM and SIGINT cancel the token that it is given.
+///
+/// `default_log` is what is logged where the variable `LOG` does not say otherwise, such as `warn,kubelet=info`.
+pub fn main<Flags, Run, Running>(
+    arguments: impl Iterator<Item = OsString>,
+    default_log: &str,
+    run: Run,
+) -> ExitCode
+where
+    Flags: Parser,
+    Run: FnOnce(Flags, CancellationToken) -> Running,
+    Running: Future<Output = Result<()>>,
+{
+    let flags = match Flags::try_parse_from(arguments) {
+        Ok(flags) => flags,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("LOG").unwrap_or_else(|_| default_log.into()),
+        )
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    match block_on(flags, run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn block_on<Flags, Run, Running>(flags: Flags, run: Run) -> Result<()>
+where
+    Run: FnOnce(Flags, CancellationToken) -> Running,
+    Running: Future<Output = Result<()>>,
+{
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(async {
+        let shutdown = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let stop = shutdown.clone();
+        tokio::spawn(async move {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            stop.cancel();
+        });
+        run(flags, shutdown).await
+    })
+}

@@ -1,0 +1,3 @@
+//! Runs the pods of one node.
+
+pub mod runtime;

@@ -1,0 +1,1 @@
+//! The bridge, addresses and overlay that pods talk over.

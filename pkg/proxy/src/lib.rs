@@ -1,0 +1,1 @@
+//! Services to iptables, DNS objects and ingresses to nginx, names to addresses.
