@@ -9,8 +9,11 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Runs a program with its arguments, its own name first.
+type Program = fn(std::vec::IntoIter<OsString>) -> ExitCode;
+
 /// The programs, by name.
-const PROGRAMS: &[(&str, fn(std::vec::IntoIter<OsString>) -> ExitCode)] = &[
+const PROGRAMS: &[(&str, Program)] = &[
     ("apiserver", |arguments| apiserver_cmd::main(arguments)),
     ("controller-manager", |arguments| controller_manager_cmd::main(arguments)),
     ("kubeadm", |arguments| kubeadm_cmd::main(arguments)),
@@ -39,7 +42,7 @@ fn main() -> ExitCode {
     ExitCode::from(2)
 }
 
-fn program(name: &OsString) -> Option<fn(std::vec::IntoIter<OsString>) -> ExitCode> {
+fn program(name: &OsString) -> Option<Program> {
     let name = Path::new(name).file_name()?.to_str()?;
     PROGRAMS.iter().find(|(program, _)| *program == name).map(|(_, run)| *run)
 }
