@@ -14,10 +14,12 @@ mod containerd;
 mod etcd;
 mod eventually;
 mod http;
+mod machine;
 mod server;
 
 pub use containerd::Containerd;
 pub use etcd::EtcdServer;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
+pub use machine::{Machine, Switch};
 pub use server::{Engine, TestServer};
