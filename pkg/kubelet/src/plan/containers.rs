@@ -59,6 +59,11 @@ pub(super) fn plan(situation: Situation<'_>, plan: &mut Plan) -> bool {
         Volumes::None if !starting => plan.actions.push(Action::MountVolumes),
         Volumes::Failed(at) if !starting && now >= at => plan.actions.push(Action::MountVolumes),
         Volumes::Failed(at) if !starting => plan.at(at),
+        Volumes::Ready if !starting => match memory.refresh_at {
+            Some(at) if now >= at => plan.actions.push(Action::MountVolumes),
+            Some(at) => plan.at(at),
+            None => {}
+        },
         _ => {}
     }
     if situation.sandbox().is_none() {
@@ -101,7 +106,9 @@ fn plan_sandbox(situation: Situation<'_>, spec: &PodSpec, plan: &mut Plan) -> bo
         .containers
         .iter()
         .all(|container| ended(container).is_some_and(|code| !should_restart(container, spec, code)));
-    if all_done || (never && attempt > 0 && !view.containers.is_empty()) {
+    let ran = memory.status.container_statuses.iter().flatten().any(|status| status.container_id.is_some());
+    let had_containers = (attempt > 0 && !view.containers.is_empty()) || (attempt == 0 && ran);
+    if all_done || (never && had_containers) {
         return true;
     }
     if memory.busy.contains(&Work::Sandbox) {
@@ -278,6 +285,13 @@ fn start(situation: Situation<'_>, container: &Container, plan: &mut Plan) {
     let remembered = memory.containers.get(name).cloned().unwrap_or_default();
     if let Some(at) = remembered.retry_at.filter(|at| *at > now) {
         plan.at(at);
+        if let Some(waits) = remembered.next_waiting.filter(|_| remembered.told.is_none()) {
+            if now >= waits {
+                plan.actions.push(Action::TellBackOff { name: name.clone(), after: waits, of_image: true });
+            } else {
+                plan.at(waits);
+            }
+        }
         return;
     }
     let newest = situation.newest(name);
@@ -286,7 +300,11 @@ fn start(situation: Situation<'_>, container: &Container, plan: &mut Plan) {
         if let Some(until) = remembered.backoff.until(*finished_at).filter(|until| *until > now) {
             plan.at(until);
             if remembered.told != Some(*finished_at) {
-                plan.actions.push(Action::TellBackOff { name: name.clone() });
+                plan.actions.push(Action::TellBackOff {
+                    name: name.clone(),
+                    after: *finished_at,
+                    of_image: false,
+                });
             }
             return;
         }

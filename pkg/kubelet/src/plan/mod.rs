@@ -103,10 +103,14 @@ pub enum Action {
         /// What is remembered of its crashes from now on.
         backoff: BackOff,
     },
-    /// Say that a container waits before it is started again.
+    /// Say that a container waits before it is started, or its image pulled, again.
     TellBackOff {
         /// Its name.
         name: String,
+        /// What it waits after.
+        after: Timestamp,
+        /// It waits for its image.
+        of_image: bool,
     },
     /// Give up starting a container.
     CancelStart(String),
@@ -170,8 +174,24 @@ pub struct ContainerMemory {
     pub waiting: Option<(String, String)>,
     /// Not before then.
     pub retry_at: Option<Timestamp>,
-    /// The exit that was told to wait for the back-off.
+    /// The exit, or the failed pull, that was told to wait.
     pub told: Option<Timestamp>,
+    /// How long a failed pull waits.
+    pub pull_delay_s: i64,
+    /// From then on a failed pull is a pull that waits.
+    pub next_waiting: Option<Timestamp>,
+}
+
+impl ContainerMemory {
+    /// Why it waits, now: reason and message.
+    pub fn waits(&self, image: &str, now: Timestamp) -> Option<(String, String)> {
+        let (reason, message) = self.waiting.clone()?;
+        if self.next_waiting.is_some_and(|at| now >= at) {
+            let message = format!("Back-off pulling image \"{image}\": {reason}: {message}");
+            return Some(("ImagePullBackOff".into(), message));
+        }
+        Some((reason, message))
+    }
 }
 
 /// What is remembered of a pod between looks.
@@ -185,6 +205,8 @@ pub struct Memory {
     pub busy: BTreeSet<Work>,
     /// Its volumes.
     pub volumes: Volumes,
+    /// When a volume has to be brought up to date.
+    pub refresh_at: Option<Timestamp>,
     /// Its containers, by name.
     pub containers: BTreeMap<String, ContainerMemory>,
     /// What ended containers left as their last words.

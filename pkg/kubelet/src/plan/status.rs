@@ -191,6 +191,10 @@ fn container_status(
     }
 }
 
+fn image_of(container: &Container) -> &str {
+    container.image.as_deref().unwrap_or_default()
+}
+
 fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
     let mounts = container.volume_mounts.as_ref()?;
     Some(
@@ -224,11 +228,12 @@ fn unseen(
     initialized: bool,
 ) -> ContainerStatus {
     let remembered = situation.memory.containers.get(&container.name);
-    let (reason, message) = match remembered.and_then(|memory| memory.waiting.clone()) {
-        Some((reason, message)) => (reason, Some(message).filter(|message| !message.is_empty())),
-        None if kind == Kind::Regular && !initialized => ("PodInitializing".to_owned(), None),
-        None => ("ContainerCreating".to_owned(), None),
-    };
+    let (reason, message) =
+        match remembered.and_then(|memory| memory.waits(image_of(container), situation.now)) {
+            Some((reason, message)) => (reason, Some(message).filter(|message| !message.is_empty())),
+            None if kind == Kind::Regular && !initialized => ("PodInitializing".to_owned(), None),
+            None => ("ContainerCreating".to_owned(), None),
+        };
     let waiting = ContainerState {
         waiting: Some(ContainerStateWaiting { reason: Some(reason), message }),
         ..ContainerState::default()
@@ -321,7 +326,7 @@ fn waiting(
                 format!("back-off {delay} restarting failed container={} pod={pod}", container.name);
             ("CrashLoopBackOff".to_owned(), message)
         }
-        _ => remembered.waiting.clone()?,
+        _ => remembered.waits(image_of(container), situation.now)?,
     };
     Some(ContainerState {
         waiting: Some(ContainerStateWaiting { reason: Some(reason), message: Some(message) }),
