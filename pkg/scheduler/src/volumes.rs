@@ -96,6 +96,16 @@ pub enum ClaimAction {
     },
 }
 
+impl Volumes {
+    pub(crate) fn claim_keys(&self) -> impl Iterator<Item = String> {
+        self.claims.keys().cloned()
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.volumes.keys().map(String::as_str)
+    }
+}
+
 impl Cluster {
     /// Takes over a claim. True if it may help pods that wait.
     pub fn set_claim(&mut self, claim: wire::Claim) -> bool {
