@@ -13,9 +13,11 @@
 mod etcd;
 mod eventually;
 mod http;
+mod machine;
 mod server;
 
 pub use etcd::EtcdServer;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
+pub use machine::{Machine, Switch};
 pub use server::{Engine, TestServer};
