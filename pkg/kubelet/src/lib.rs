@@ -1,3 +1,4 @@
 //! Runs the pods of one node.
 
 pub mod runtime;
+pub mod server;
