@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How to run an apiserver.
@@ -11,6 +11,10 @@ use std::time::Duration;
 pub struct Config {
     /// Where keys, certificates and the embedded store live.
     pub data_dir: PathBuf,
+    /// Where keys and certificates live instead, if they do.
+    pub cert_dir: Option<PathBuf>,
+    /// Where the control plane's kubeconfigs are, if this server is to renew their certificates.
+    pub kubeconfig_dir: Option<PathBuf>,
     /// The address that others are told to reach this server at; found out where it is not given.
     pub advertise_address: Option<IpAddr>,
     /// Names and addresses that the serving certificate is good for, beyond the usual ones.
@@ -65,6 +69,8 @@ impl Config {
     pub fn new(data_dir: impl Into<PathBuf>) -> Config {
         Config {
             data_dir: data_dir.into(),
+            cert_dir: None,
+            kubeconfig_dir: None,
             advertise_address: None,
             tls_sans: Vec::new(),
             etcd: None,
@@ -83,6 +89,11 @@ impl Config {
             max_requests_in_flight: 400,
             max_mutating_requests_in_flight: 200,
         }
+    }
+
+    /// Where keys and certificates live.
+    pub fn cert_dir(&self) -> &Path {
+        self.cert_dir.as_ref().unwrap_or(&self.data_dir)
     }
 
     /// The address to tell others; `None` where there is none worth telling.

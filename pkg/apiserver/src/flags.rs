@@ -27,6 +27,12 @@ pub struct Flags {
     /// Where keys, certificates and the embedded store are kept.
     #[arg(long, default_value = "/var/lib/minik8s")]
     data_dir: PathBuf,
+    /// Where keys and certificates are kept, if not in the data directory.
+    #[arg(long)]
+    cert_dir: Option<PathBuf>,
+    /// Renew the certificates of the control plane's kubeconfigs in this directory before they end.
+    #[arg(long)]
+    kubeconfig_dir: Option<PathBuf>,
     /// The address that others are told to reach this server at.
     #[arg(long)]
     advertise_address: Option<IpAddr>,
@@ -98,6 +104,8 @@ impl From<Flags> for Config {
             key_file: flags.etcd_keyfile,
         });
         Config {
+            cert_dir: flags.cert_dir,
+            kubeconfig_dir: flags.kubeconfig_dir,
             advertise_address: flags.advertise_address,
             tls_sans: flags.tls_san,
             etcd,

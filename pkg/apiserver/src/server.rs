@@ -94,9 +94,9 @@ pub async fn run(
     let address = listener.local_addr().map_err(StartError::Listen)?;
     let credentials = identity::credentials(&config, address)?;
     let store = open_store(&config).await?;
-    let mut encryption = Keys::load(&config.data_dir)?;
+    let mut encryption = Keys::load(config.cert_dir())?;
     if config.rotate_encryption_key {
-        encryption.rotate(&config.data_dir)?;
+        encryption.rotate(config.cert_dir())?;
     }
     let encryption = Arc::new(encryption);
     let registry = Registry::start(store.clone(), storage::decoder(encryption.clone())).await?;
@@ -123,7 +123,7 @@ pub async fn run(
     credentials
         .pki
         .write_admin_kubeconfig(&url)
-        .map_err(|source| StartError::Pki { dir: server.config.data_dir.clone(), source })?;
+        .map_err(|source| StartError::Pki { dir: server.config.cert_dir().to_owned(), source })?;
     server.bootstrapped.store(true, Relaxed);
     tasks.spawn(bootstrap::keep_default_accounts(server.clone(), shutdown.clone()));
     tasks.spawn(peers::keep(server.clone(), shutdown.clone()));
