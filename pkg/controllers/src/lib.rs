@@ -1,1 +1,3 @@
 //! One module per controller, all of one shape.
+
+pub mod endpoints;
