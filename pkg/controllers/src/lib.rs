@@ -1,3 +1,37 @@
-//! One module per controller, all of one shape.
+//! One module per controller, all of one shape: observe → plan → execute. See [`runtime`].
+//!
+//! ```text
+//! CONTROLLERS ──those that --controllers names──> start(context) ──> Task ┐
+//! LeaderElection ──> lead ──> Informers, Recorder ────────────────────────┴──> run until shutdown
+//! ```
+//!
+//! A new controller is a module and a line in [`CONTROLLERS`].
 
+mod config;
 pub mod endpoints;
+mod flags;
+mod manager;
+mod metrics;
+pub mod runtime;
+
+pub use config::Config;
+pub use flags::Flags;
+pub use manager::{Error, run};
+pub use metrics::Metrics;
+
+use runtime::{Context, Task};
+
+/// A controller, as `--controllers` knows it.
+pub struct Entry {
+    /// Upstream's name, such as `replicaset-controller`.
+    pub name: &'static str,
+    /// The shorter name that older versions had; empty where there is none.
+    pub alias: &'static str,
+    /// The service account in `kube-system` that it acts as.
+    pub account: &'static str,
+    /// Makes it.
+    pub start: fn(&Context) -> Task,
+}
+
+/// One line per controller.
+pub const CONTROLLERS: &[Entry] = &[];
