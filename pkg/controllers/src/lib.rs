@@ -12,6 +12,8 @@ pub mod endpoints;
 mod flags;
 mod manager;
 mod metrics;
+mod pods;
+mod replica_set;
 pub mod runtime;
 
 pub use config::Config;
@@ -34,4 +36,21 @@ pub struct Entry {
 }
 
 /// One line per controller.
-pub const CONTROLLERS: &[Entry] = &[];
+pub const CONTROLLERS: &[Entry] = &[
+    entry("replicaset-controller", "replicaset", "replicaset-controller", replica_set::start),
+    entry(
+        "replicationcontroller-controller",
+        "replicationcontroller",
+        "replication-controller",
+        replica_set::start_replication_controllers,
+    ),
+];
+
+const fn entry(
+    name: &'static str,
+    alias: &'static str,
+    account: &'static str,
+    start: fn(&Context) -> Task,
+) -> Entry {
+    Entry { name, alias, account, start }
+}
