@@ -12,6 +12,7 @@ mod cron_job;
 mod daemon_set;
 mod deployment;
 mod disruption;
+pub mod endpoints;
 mod flags;
 mod hash;
 mod history;
