@@ -13,9 +13,11 @@
 mod etcd;
 mod eventually;
 mod http;
+mod port;
 mod server;
 
-pub use etcd::EtcdServer;
+pub use etcd::{EtcdServer, EtcdTls};
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
+pub use port::Port;
 pub use server::{Engine, TestServer};
