@@ -15,11 +15,13 @@ mod etcd;
 mod eventually;
 mod http;
 mod machine;
+mod port;
 mod server;
 
 pub use containerd::Containerd;
-pub use etcd::EtcdServer;
+pub use etcd::{EtcdServer, EtcdTls};
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
 pub use machine::{Machine, Switch};
+pub use port::Port;
 pub use server::{Engine, TestServer};
