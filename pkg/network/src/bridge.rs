@@ -84,9 +84,7 @@ pub async fn attach(config: &Config, ranges: &[IpNet], record: &Record) -> Resul
         netlink.add_veth(veth, file.as_raw_fd(), mac_of(first), bridge.mtu).await?;
     }
     let here = find(&netlink, veth).await?;
-    if here.controller != Some(bridge.index) || !here.up {
-        netlink.enslave(here.index, bridge.index).await?;
-    }
+    netlink.enslave(here.index, bridge.index).await?;
     let addresses_inside = addresses.clone();
     let gateways: Vec<IpAddr> =
         addresses.iter().filter_map(|address| gateway_for(*address, ranges)).collect();

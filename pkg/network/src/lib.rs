@@ -16,6 +16,7 @@
 //! This crate knows nothing of services, and decides nothing about which pods exist.
 
 mod bridge;
+pub mod claims;
 mod cni;
 mod firewall;
 mod namespace;

@@ -73,7 +73,6 @@ impl Netlink {
     }
 
     pub async fn set(&self, message: LinkMessage, what: &str) -> Result<()> {
-        // RTM_NEWLINK on an existing device, since RTM_SETLINK ignores what is about its kind.
         self.handle.link().set(message).execute().await.map_err(failed(what))
     }
 
@@ -98,7 +97,8 @@ impl Netlink {
     pub async fn enslave(&self, index: u32, bridge: u32) -> Result<()> {
         let message = LinkUnspec::new_with_index(index).controller(bridge).up().build();
         self.set(message, "put a device on the bridge").await?;
-        self.set(LinkBridgePort::new(index).hairpin(true).build(), "allow hairpins on a device").await
+        let port = LinkBridgePort::new(index).hairpin(true).build();
+        self.handle.link().set_port(port).execute().await.map_err(failed("allow hairpins on a device"))
     }
 
     pub async fn delete_link(&self, name: &str) -> Result<()> {

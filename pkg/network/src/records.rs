@@ -180,6 +180,7 @@ fn next_free(range: IpNet, taken: &BTreeSet<IpAddr>, last: Option<IpAddr>) -> Op
     let bits = u32::from(range.max_prefix_len() - range.prefix_len());
     let size = 1u128.checked_shl(bits).unwrap_or(u128::MAX).min(MOST);
     let usable = size.checked_sub(3).filter(|usable| *usable > 0)?;
+    let last = last.filter(|last| range.contains(last));
     let start = last.and_then(|last| offset(range, last)).map_or(0, |offset| offset.saturating_sub(1));
     (0..usable).map(|step| nth(range, 2 + (start + step) % usable)).find(|address| !taken.contains(address))
 }
