@@ -10,6 +10,7 @@
 //! What to do for a pod is decided by one pure function, [`plan::plan_pod`]; everything else observes or obeys.
 
 pub mod admission;
+mod cleanup;
 pub mod config;
 pub mod error;
 mod events;
@@ -34,6 +35,7 @@ mod volumes;
 pub mod wake;
 mod worker;
 
+pub use cleanup::cleanup;
 pub use config::Config;
 pub use error::Error;
 pub use flags::Flags;
