@@ -153,7 +153,12 @@ mod tests {
 
     #[test]
     fn flags_have_upstreams_names() {
-        let flags = ["scheduler", "--leader-elect=false", "--leader-elect-lease-duration=30s", "--profile=round-robin"];
+        let flags = [
+            "scheduler",
+            "--leader-elect=false",
+            "--leader-elect-lease-duration=30s",
+            "--profile=round-robin",
+        ];
         let config = Config::from(Flags::try_parse_from(flags).unwrap());
         assert!(!config.leader_elect);
         assert_eq!(config.lease_duration, Duration::from_secs(30));

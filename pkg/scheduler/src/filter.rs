@@ -141,9 +141,7 @@ impl Cluster {
         let priority = self.classes[view.class].key.spec.priority;
         let counts = |other: &PodId| {
             let record = &self.pods[*other];
-            *other != pod
-                && record.on().is_none()
-                && self.classes[record.class].key.spec.priority >= priority
+            *other != pod && record.on().is_none() && self.classes[record.class].key.spec.priority >= priority
         };
         let waiting: Vec<PodId> = waiting.iter().copied().filter(counts).collect();
         self.check(view, node)?;

@@ -126,7 +126,8 @@ mod tests {
         let metrics = Metrics::default();
         metrics.attempt(Attempt::Scheduled, Duration::from_millis(3));
         let page = metrics.page();
-        let line = "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 1\n";
+        let line =
+            "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 1\n";
         assert!(page.contains(line), "{page}");
         assert!(page.contains("result=\"scheduled\",le=\"0.002\"} 0\n"), "{page}");
         assert!(page.contains("result=\"scheduled\",le=\"0.004\"} 1\n"), "{page}");

@@ -52,8 +52,11 @@ impl Search {
         if nodes < FEW_NODES {
             return nodes;
         }
-        let percent =
-            if self.percent > 0 { self.percent } else { 50usize.saturating_sub(nodes / 125).max(LEAST_PERCENT) };
+        let percent = if self.percent > 0 {
+            self.percent
+        } else {
+            50usize.saturating_sub(nodes / 125).max(LEAST_PERCENT)
+        };
         (nodes * percent / 100).max(FEW_NODES)
     }
 }

@@ -61,9 +61,7 @@ impl Cluster {
         }
         let priority = key.spec.priority;
         if self.waits_for_victims(pod, priority, refusal) {
-            return Err(
-                "preemption: not eligible due to a terminating pod on the nominated node.".to_owned()
-            );
+            return Err("preemption: not eligible due to a terminating pod on the nominated node.".to_owned());
         }
         let total = self.nodes.order.len();
         let candidates = &refusal.candidates;
@@ -275,7 +273,8 @@ impl Cluster {
     fn cost(&self, candidate: &Candidate) -> (usize, i32, i64, usize, Reverse<i64>) {
         let priority = |pod: &PodId| self.class_of(*pod).key.spec.priority;
         let highest = candidate.victims.iter().map(priority).max().unwrap_or(i32::MIN);
-        let sum = candidate.victims.iter().map(|pod| i64::from(priority(pod)) + i64::from(i32::MAX) + 1).sum();
+        let sum =
+            candidate.victims.iter().map(|pod| i64::from(priority(pod)) + i64::from(i32::MAX) + 1).sum();
         let most_important = candidate.victims.iter().filter(|pod| priority(pod) == highest);
         let earliest = most_important.map(|pod| self.pods[*pod].started).min().unwrap_or(i64::MAX);
         (candidate.violations, highest, sum, candidate.victims.len(), Reverse(earliest))

@@ -104,9 +104,7 @@ impl Reason {
             Reason::VolumeCount => "node(s) exceed max volume count",
             Reason::VolumeElsewhere => "node(s) didn't match PersistentVolume's node affinity",
             Reason::NoVolume => "node(s) didn't find available persistent volumes to bind",
-            Reason::VolumeGone => {
-                "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-            }
+            Reason::VolumeGone => "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
             Reason::SpreadLabel => {
                 "node(s) didn't match pod topology spread constraints (missing required label)"
             }

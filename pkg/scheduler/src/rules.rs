@@ -287,7 +287,9 @@ mod tests {
         let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
         let pinned = rules(json!([{"matchFields": [field]}]));
         assert_eq!(pinned.names(), Some(["n1"].into()));
-        let open = rules(json!([{"matchFields": [field]}, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]));
+        let open = rules(
+            json!([{"matchFields": [field]}, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]),
+        );
         assert_eq!(open.names(), None);
     }
 }

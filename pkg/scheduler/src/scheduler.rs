@@ -333,8 +333,7 @@ impl Scheduler {
 
     /// What became of a binding. The pod may be gone by now, and its number another's.
     pub fn bound(&mut self, target: &Target, claims: &[ClaimAction], outcome: Outcome, now_ms: u64) {
-        let is_same =
-            self.cluster.pods.get(target.pod).is_some_and(|record| *record.uid == *target.uid);
+        let is_same = self.cluster.pods.get(target.pod).is_some_and(|record| *record.uid == *target.uid);
         if outcome != Outcome::Bound {
             self.cluster.unpromise(claims);
         }

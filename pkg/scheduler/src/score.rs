@@ -57,8 +57,7 @@ impl Cluster {
         let is_ignored: Vec<bool> = nodes
             .iter()
             .map(|node| {
-                view.plan.soft_needs_all
-                    && soft.iter().any(|spread| domain(spread.topology, node) == NOWHERE)
+                view.plan.soft_needs_all && soft.iter().any(|spread| domain(spread.topology, node) == NOWHERE)
             })
             .collect();
         let mut raw = vec![0.0; nodes.len()];
@@ -87,8 +86,7 @@ impl Cluster {
         }
         let raw: Vec<i64> = raw.into_iter().map(|score: f64| score.round() as i64).collect();
         let scored = raw.iter().zip(&is_ignored).filter(|(_, is_ignored)| !**is_ignored).map(|(raw, _)| *raw);
-        let (least, most) =
-            scored.fold((i64::MAX, 0), |(least, most), raw| (least.min(raw), most.max(raw)));
+        let (least, most) = scored.fold((i64::MAX, 0), |(least, most), raw| (least.min(raw), most.max(raw)));
         for ((total, raw), is_ignored) in totals.iter_mut().zip(raw).zip(is_ignored) {
             if !is_ignored {
                 *total += SPREAD * if most == 0 { MOST } else { MOST * (most + least - raw) / most };
@@ -119,9 +117,9 @@ impl Cluster {
             .iter()
             .map(|node| {
                 let of_held = held.iter().map(|held| held.weight_at(domain(held.spec.topology, *node)));
-                let of_own = preferred.iter().map(|(tally, weight)| {
-                    i64::from(tally.at(domain(tally.spec.topology, *node))) * weight
-                });
+                let of_own = preferred
+                    .iter()
+                    .map(|(tally, weight)| i64::from(tally.at(domain(tally.spec.topology, *node))) * weight);
                 of_held.sum::<i64>() + of_own.sum::<i64>()
             })
             .collect();

@@ -218,11 +218,7 @@ pub(crate) struct Terms {
 
 impl Terms {
     /// The number of a topology key. `label_of` gives the label of every node, for a key that is new.
-    pub(crate) fn topology<'a>(
-        &mut self,
-        key: &str,
-        nodes: impl Iterator<Item = (u32, &'a Labels)>,
-    ) -> u32 {
+    pub(crate) fn topology<'a>(&mut self, key: &str, nodes: impl Iterator<Item = (u32, &'a Labels)>) -> u32 {
         if let Some(id) = self.topologies.iter().position(|topology| topology.key == key) {
             return id as u32;
         }

@@ -285,7 +285,8 @@ impl Cluster {
         names.extend(volumes_of(class));
         for (driver, limit) in limits {
             let count = |names: &BTreeSet<&str>| {
-                let drivers = names.iter().filter_map(|name| self.volumes.volumes.get(*name)?.driver.as_ref());
+                let drivers =
+                    names.iter().filter_map(|name| self.volumes.volumes.get(*name)?.driver.as_ref());
                 drivers.filter(|other| *other == driver).count() as i64
             };
             let after = count(&names);

@@ -80,7 +80,8 @@ pub(crate) async fn watch(
                 Kind::Pod => follow(&client, kind, path, &mut version, &events, pod, |p| &p.metadata).await,
                 Kind::Node => follow(&client, kind, path, &mut version, &events, node, |n| &n.metadata).await,
                 Kind::Namespace => {
-                    follow(&client, kind, path, &mut version, &events, Object::Namespace, |n| &n.metadata).await
+                    follow(&client, kind, path, &mut version, &events, Object::Namespace, |n| &n.metadata)
+                        .await
                 }
                 Kind::Claim => {
                     follow(&client, kind, path, &mut version, &events, Object::Claim, |c| &c.metadata).await
@@ -113,7 +114,11 @@ pub(crate) async fn watch(
                     {
                         version = None;
                     }
-                    tracing::debug!(kind = kind.name(), error = &error as &dyn std::error::Error, "a watch ended");
+                    tracing::debug!(
+                        kind = kind.name(),
+                        error = &error as &dyn std::error::Error,
+                        "a watch ended"
+                    );
                     tokio::time::sleep(RETRY_AFTER).await;
                 }
             }

@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn ports_conflict_by_address_and_protocol() {
-        let port = |ip: &str, protocol: &str, port| HostPort { ip: ip.into(), protocol: protocol.into(), port };
+        let port =
+            |ip: &str, protocol: &str, port| HostPort { ip: ip.into(), protocol: protocol.into(), port };
         let any = port("0.0.0.0", "TCP", 80);
         assert!(any.conflicts(&port("127.0.0.1", "TCP", 80)));
         assert!(!any.conflicts(&port("0.0.0.0", "UDP", 80)));

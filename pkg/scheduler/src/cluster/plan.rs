@@ -212,9 +212,11 @@ impl Cluster {
         // The old one goes last, so that what both need is not made anew.
         self.drop_plan(id);
         let (key, labels) = (self.classes[id].key.clone(), self.classes[id].labels.clone());
-        let concerned = self.terms.held.iter().filter(|(_, held)| {
-            held.spec.matcher.matches(&key.namespace, &labels, &self.namespaces)
-        });
+        let concerned = self
+            .terms
+            .held
+            .iter()
+            .filter(|(_, held)| held.spec.matcher.matches(&key.namespace, &labels, &self.namespaces));
         self.classes[id].concerned = concerned.map(|(held, _)| held).collect();
         self.classes[id].plan = Some(plan.clone());
         plan
@@ -234,8 +236,11 @@ impl Cluster {
         let affinity =
             required.iter().map(|term| self.tally(together.clone(), &term.topology_key, None)).collect();
         let anti = &spec.affinity.pod_anti_affinity;
-        let anti_affinity =
-            anti.required.iter().map(|term| self.tally(key.matcher(term), &term.topology_key, None)).collect();
+        let anti_affinity = anti
+            .required
+            .iter()
+            .map(|term| self.tally(key.matcher(term), &term.topology_key, None))
+            .collect();
         let preferred = spec.affinity.pod_affinity.preferred.iter().map(|term| (term, 1));
         let preferred = preferred.chain(anti.preferred.iter().map(|term| (term, -1)));
         let preferred = preferred
@@ -377,8 +382,7 @@ impl Cluster {
     fn tell_concerned(&mut self, id: u32) {
         let matcher = &self.terms.held[id].spec.matcher;
         for (_, class) in self.classes.iter_mut() {
-            if class.plan.is_some()
-                && matcher.matches(&class.key.namespace, &class.labels, &self.namespaces)
+            if class.plan.is_some() && matcher.matches(&class.key.namespace, &class.labels, &self.namespaces)
             {
                 class.concerned.push(id);
             }
@@ -415,7 +419,8 @@ impl Cluster {
     pub(crate) fn refresh(&mut self, class: u32, plan: &Plan) {
         let spreads = plan.hard.iter().chain(&plan.soft).map(|spread| spread.tally);
         let preferred = plan.preferred.iter().map(|(tally, _)| *tally);
-        for tally in spreads.chain(preferred).chain(plan.affinity.iter().chain(&plan.anti_affinity).copied()) {
+        for tally in spreads.chain(preferred).chain(plan.affinity.iter().chain(&plan.anti_affinity).copied())
+        {
             if !self.terms.tallies[tally].is_fresh(self.terms.epochs) {
                 self.rebuild_tally(tally);
             }
