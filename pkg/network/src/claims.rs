@@ -3,8 +3,8 @@
 //! A range is claimed by a route to the loopback, so that no packet for it ever leaves the node, and so that a node
 //! without a default route can send to it: where it really goes is decided by the rules of pkg/proxy, after routing.
 
-use crate::Result;
 use crate::netlink::{Netlink, failed, unless};
+use crate::{Result, sysctl};
 use ipnet::IpNet;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::RouteMessage;
@@ -42,17 +42,13 @@ pub async fn release_address(address: IpAddr) -> Result<()> {
     netlink.delete_address(index, IpNet::from(address)).await
 }
 
-/// The addresses of this node that others could know, by device; not those of pods' devices or loopbacks.
-pub async fn node_addresses() -> Result<Vec<(String, IpAddr)>> {
-    let netlink = Netlink::open()?;
-    let mut found = Vec::new();
-    for link in netlink.links().await? {
-        if !link.loopback && link.up {
-            let addresses = netlink.addresses(link.index).await?;
-            found.extend(addresses.into_iter().map(|address| (link.name.clone(), address.addr())));
-        }
+/// Lets packets be forwarded, and, if asked for, lets what is sent to 127.0.0.1 be led elsewhere. Who opens that must
+/// keep others away from 127.0.0.0/8.
+pub fn allow_forwarding(from_localhost: bool) {
+    sysctl::set("ipv4/ip_forward", "1");
+    if from_localhost {
+        sysctl::set("ipv4/conf/all/route_localnet", "1");
     }
-    Ok(found)
 }
 
 /// `None` if the two are not of one family.

@@ -10,7 +10,7 @@
 
 use std::future::Future;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -145,26 +145,6 @@ impl Host {
                 }
             });
             Server { stopped, socket: Some(socket), thread: Some(thread) }
-        })
-    }
-
-    /// Answers every datagram to the port with `answer`.
-    pub fn serve_udp(&self, port: u16, answer: &str) -> Server {
-        let answer = answer.to_owned();
-        self.run(move || {
-            let socket = UdpSocket::bind(("0.0.0.0", port)).expect("a free port");
-            socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
-            let stopped = Arc::new(AtomicBool::new(false));
-            let stop = stopped.clone();
-            let thread = std::thread::spawn(move || {
-                let mut buffer = [0; 512];
-                while !stop.load(Ordering::SeqCst) {
-                    if let Ok((_, from)) = socket.recv_from(&mut buffer) {
-                        let _ = socket.send_to(answer.as_bytes(), from);
-                    }
-                }
-            });
-            Server { stopped, socket: None, thread: Some(thread) }
         })
     }
 

@@ -66,7 +66,7 @@ impl Node {
     fn traces(&self) -> String {
         let netns = self.dir.path().join("netns");
         self.host.sh(&format!(
-            "ip -o link | grep -v ': lo:' | cut -d: -f2 | cut -d@ -f1; \
+            "ip -o link | grep -v ': lo:' | cut -d: -f2 | cut -d@ -f1 | tr -d ' '; \
              ls {0} 2>/dev/null || true; grep {0} /proc/self/mounts || true; \
              iptables-save 2>/dev/null | grep -i minik8s || true",
             netns.display()

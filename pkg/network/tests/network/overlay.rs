@@ -87,7 +87,7 @@ fn pods_of_three_nodes_reach_each_other_without_translation() {
     b.node.host.block_on(move || async move { sync(&moved, &others).await.expect("sync") });
     assert_eq!(a.inside().ask(&format!("{}:81", b.address())).unwrap(), "b");
     let routes = a.node.host.sh("ip route show dev flannel.1");
-    assert_eq!(routes.trim(), "10.244.2.0/24 via 10.244.2.0 onlink");
+    assert_eq!(routes.trim(), "10.244.2.0/24 via 10.244.2.0 proto static onlink");
     assert!(!a.node.host.sh("bridge fdb show dev flannel.1").contains("192.168.77.3"));
 
     drop((_server, _bulk, inside));
