@@ -8,12 +8,23 @@
 //! A new controller is a module and a line in [`CONTROLLERS`].
 
 mod config;
+mod cron_job;
+mod daemon_set;
+mod deployment;
+mod disruption;
+pub mod endpoints;
 mod flags;
+mod hash;
+mod history;
+mod int_or_percent;
+mod job;
 mod manager;
 mod metrics;
 mod pods;
 mod replica_set;
 pub mod runtime;
+mod stateful_set;
+mod ttl_after_finished;
 
 pub use config::Config;
 pub use flags::Flags;
@@ -36,12 +47,24 @@ pub struct Entry {
 
 /// One line per controller.
 pub const CONTROLLERS: &[Entry] = &[
+    entry("cronjob-controller", "cronjob", "cronjob-controller", cron_job::start),
+    entry("daemonset-controller", "daemonset", "daemon-set-controller", daemon_set::start),
+    entry("deployment-controller", "deployment", "deployment-controller", deployment::start),
+    entry("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    entry("job-controller", "job", "job-controller", job::start),
     entry("replicaset-controller", "replicaset", "replicaset-controller", replica_set::start),
     entry(
         "replicationcontroller-controller",
         "replicationcontroller",
         "replication-controller",
         replica_set::start_replication_controllers,
+    ),
+    entry("statefulset-controller", "statefulset", "statefulset-controller", stateful_set::start),
+    entry(
+        "ttl-after-finished-controller",
+        "ttl-after-finished",
+        "ttl-after-finished-controller",
+        ttl_after_finished::start,
     ),
 ];
 

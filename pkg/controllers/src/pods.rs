@@ -74,6 +74,11 @@ pub fn selects(selector: &LabelSelector, object: &impl Resource) -> bool {
     selector.matches(object.meta().labels.as_ref().unwrap_or(&NONE))
 }
 
+/// A number as upstream writes it: zero is left out.
+pub fn nonzero<N: Default + PartialEq>(number: N) -> Option<N> {
+    (number != N::default()).then_some(number)
+}
+
 /// The phase; empty where there is none yet.
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()

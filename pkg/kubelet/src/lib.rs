@@ -24,6 +24,7 @@ pub mod pods;
 pub mod probe;
 mod run;
 pub mod runtime;
+pub mod server;
 pub mod services;
 mod shared;
 pub mod simulated;

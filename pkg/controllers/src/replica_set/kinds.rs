@@ -1,6 +1,6 @@
 //! What ReplicaSets and ReplicationControllers have in common.
 
-use crate::pods;
+use crate::pods::{self, nonzero};
 use api::selector::LabelSelector;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{
@@ -92,11 +92,11 @@ impl Replicated for ReplicaSet {
     fn with_status(&self, status: Status) -> Self {
         let status = ReplicaSetStatus {
             replicas: status.replicas,
-            fully_labeled_replicas: Some(status.fully_labeled),
-            ready_replicas: Some(status.ready),
-            available_replicas: Some(status.available),
+            fully_labeled_replicas: nonzero(status.fully_labeled),
+            ready_replicas: nonzero(status.ready),
+            available_replicas: nonzero(status.available),
             terminating_replicas: status.terminating,
-            observed_generation: Some(status.observed_generation),
+            observed_generation: nonzero(status.observed_generation),
             conditions: (!status.conditions.is_empty()).then_some(status.conditions),
         };
         ReplicaSet { status: Some(status), ..self.clone() }
@@ -151,10 +151,10 @@ impl Replicated for ReplicationController {
         let conditions: Vec<_> = conditions.collect();
         let status = ReplicationControllerStatus {
             replicas: status.replicas,
-            fully_labeled_replicas: Some(status.fully_labeled),
-            ready_replicas: Some(status.ready),
-            available_replicas: Some(status.available),
-            observed_generation: Some(status.observed_generation),
+            fully_labeled_replicas: nonzero(status.fully_labeled),
+            ready_replicas: nonzero(status.ready),
+            available_replicas: nonzero(status.available),
+            observed_generation: nonzero(status.observed_generation),
             conditions: (!conditions.is_empty()).then_some(conditions),
         };
         ReplicationController { status: Some(status), ..self.clone() }

@@ -10,6 +10,12 @@
 //! with the same arguments and has the same result: what exists already is taken up, what is gone already is no error.
 //! All that is needed to find a pod again after a restart is kept with its sandbox and containers.
 
+pub mod cgroups;
+pub mod containerd;
+pub mod cri_log;
+pub mod images;
+mod spec;
+
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
