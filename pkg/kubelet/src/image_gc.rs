@@ -56,8 +56,10 @@ impl ImageGc {
 
     async fn look(&self, known: &mut BTreeMap<ImageId, Known>, now: Timestamp) {
         let (Ok(images), Ok(pods)) = (self.runtime.images().await, self.runtime.pods().await) else { return };
-        let used: BTreeSet<ImageId> =
-            pods.iter().flat_map(|pod| pod.containers.iter().map(|container| container.image.clone())).collect();
+        let used: BTreeSet<ImageId> = pods
+            .iter()
+            .flat_map(|pod| pod.containers.iter().map(|container| container.image.clone()))
+            .collect();
         remember(known, &images, &used, now);
         let Ok(disk) = nix::sys::statvfs::statvfs(&self.root) else { return };
         let size = disk.blocks() * disk.fragment_size();
@@ -71,13 +73,20 @@ impl ImageGc {
             }
         }
         if freed < bytes {
-            let message = format!("Failed to garbage collect required amount of images. Attempted to free {bytes} bytes, but only found {freed} bytes eligible to free.");
+            let message = format!(
+                "Failed to garbage collect required amount of images. Attempted to free {bytes} bytes, but only found {freed} bytes eligible to free."
+            );
             self.events.node(&self.node_name, EventType::Warning, "FreeDiskSpaceFailed", message);
         }
     }
 }
 
-fn remember(known: &mut BTreeMap<ImageId, Known>, images: &[Image], used: &BTreeSet<ImageId>, now: Timestamp) {
+fn remember(
+    known: &mut BTreeMap<ImageId, Known>,
+    images: &[Image],
+    used: &BTreeSet<ImageId>,
+    now: Timestamp,
+) {
     known.retain(|id, _| images.iter().any(|image| image.id == *id));
     for image in images {
         let entry = known.entry(image.id.clone()).or_insert(Known { first_seen: now, last_used: None });
@@ -128,7 +137,14 @@ mod tests {
     use super::*;
 
     fn image(name: &str, size_bytes: u64) -> Image {
-        Image { id: ImageId(name.into()), tags: vec![], digests: vec![], size_bytes, user: None, user_name: None }
+        Image {
+            id: ImageId(name.into()),
+            tags: vec![],
+            digests: vec![],
+            size_bytes,
+            user: None,
+            user_name: None,
+        }
     }
 
     #[test]
@@ -143,7 +159,8 @@ mod tests {
     #[test]
     fn what_was_used_longest_ago_goes_first() {
         let at = |second| Timestamp::from_second(second).expect("a time");
-        let images = [image("used", 1), image("recent", 10), image("old", 10), image("never", 10), image("new", 10)];
+        let images =
+            [image("used", 1), image("recent", 10), image("old", 10), image("never", 10), image("new", 10)];
         let mut known = BTreeMap::new();
         let of = |name: &str| BTreeSet::from([ImageId(name.into())]);
         remember(&mut known, &images[..4], &of("old"), at(1));

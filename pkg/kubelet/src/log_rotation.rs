@@ -27,7 +27,12 @@ pub(crate) struct Limits {
 }
 
 /// Rotates logs until the token is cancelled.
-pub(crate) async fn run(shared: Arc<Shared>, table: Arc<PodTable>, limits: Limits, shutdown: CancellationToken) {
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    table: Arc<PodTable>,
+    limits: Limits,
+    shutdown: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -111,7 +116,8 @@ fn rotated(log: &Path) -> Result<Vec<PathBuf>> {
 
 fn pack(path: &Path) -> Result<()> {
     let half = PathBuf::from(format!("{}.tmp", path.display()));
-    let mut encoder = flate2::write::GzEncoder::new(std::fs::File::create(&half)?, flate2::Compression::default());
+    let mut encoder =
+        flate2::write::GzEncoder::new(std::fs::File::create(&half)?, flate2::Compression::default());
     std::io::copy(&mut std::fs::File::open(path)?, &mut encoder)?;
     encoder.finish()?;
     std::fs::rename(&half, PathBuf::from(format!("{}.gz", path.display())))?;

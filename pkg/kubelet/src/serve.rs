@@ -56,13 +56,20 @@ pub(crate) fn shown(config: &Config) -> Value {
 /// Takes the port.
 pub(crate) async fn bind(config: &ServerConfig) -> Result<TcpListener, Error> {
     TcpListener::bind(config.address).await.map_err(|source| {
-        let what = format!("listen on {}: is another kubelet running there? (--port 0 takes a free port)", config.address);
+        let what = format!(
+            "listen on {}: is another kubelet running there? (--port 0 takes a free port)",
+            config.address
+        );
         Error::Server(Box::new(std::io::Error::new(source.kind(), format!("{what}: {source}"))))
     })
 }
 
 /// The certificate to show, and whom to believe.
-pub(crate) fn serving(config: &Config, server: &ServerConfig, addresses: &[String]) -> Result<Serving, Error> {
+pub(crate) fn serving(
+    config: &Config,
+    server: &ServerConfig,
+    addresses: &[String],
+) -> Result<Serving, Error> {
     let client_ca = match (&server.client_ca, &config.api) {
         (Some(file), _) => read(file)?,
         (None, ApiConfig::Kubeconfig(file)) => authority(file)?,
@@ -81,17 +88,24 @@ pub(crate) fn serving(config: &Config, server: &ServerConfig, addresses: &[Strin
 }
 
 fn read(file: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(file).map_err(|source| Error::File { doing: "read", path: file.to_owned(), source })
+    std::fs::read_to_string(file).map_err(|source| Error::File {
+        doing: "read",
+        path: file.to_owned(),
+        source,
+    })
 }
 
 /// Who signed the apiserver's certificate signs those of its clients too.
 fn authority(kubeconfig: &Path) -> Result<String, Error> {
     let failed = |error: kube::config::KubeconfigError| Error::Server(error.into());
     let parsed = kube::config::Kubeconfig::read_from(kubeconfig).map_err(failed)?;
-    let current = parsed.contexts.iter().find(|context| Some(&context.name) == parsed.current_context.as_ref());
+    let current =
+        parsed.contexts.iter().find(|context| Some(&context.name) == parsed.current_context.as_ref());
     let name = current.and_then(|context| context.context.as_ref()).map(|context| &context.cluster);
     let cluster = parsed.clusters.iter().find(|cluster| Some(&cluster.name) == name);
-    let Some(cluster) = cluster.and_then(|cluster| cluster.cluster.as_ref()) else { return Ok(String::new()) };
+    let Some(cluster) = cluster.and_then(|cluster| cluster.cluster.as_ref()) else {
+        return Ok(String::new());
+    };
     if let Some(data) = &cluster.certificate_authority_data {
         let decoded = BASE64_STANDARD.decode(data).ok().and_then(|pem| String::from_utf8(pem).ok());
         return Ok(decoded.unwrap_or_default());
