@@ -84,6 +84,8 @@ pub struct Config {
     pub pod_cidrs: Vec<IpNet>,
     /// Where things are.
     pub paths: Paths,
+    /// What need not survive a reboot.
+    pub state_dir: PathBuf,
     /// Where names are looked up.
     pub dns: Dns,
     /// The cgroup above those of pods.
@@ -126,6 +128,7 @@ impl Config {
                 pod_logs: "/var/log/pods".into(),
                 container_logs: "/var/log/containers".into(),
             },
+            state_dir: "/run/kubelet/runtime".into(),
             dns: Dns {
                 servers: Vec::new(),
                 domain: "cluster.local".into(),

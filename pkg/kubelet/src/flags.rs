@@ -51,6 +51,9 @@ pub struct Flags {
     /// Where volumes and other things of pods are kept.
     #[arg(long, default_value = "/var/lib/kubelet")]
     pub root_dir: PathBuf,
+    /// Where things are kept that need not survive a reboot.
+    #[arg(long, default_value = "/run/kubelet")]
+    pub state_dir: PathBuf,
     /// Where the logs of pods are kept.
     #[arg(long, default_value = "/var/log/pods")]
     pub pod_logs_dir: PathBuf,
@@ -126,6 +129,7 @@ impl From<Flags> for Config {
         let socket = socket.strip_prefix("unix://").unwrap_or(&socket).into();
         let network = network::Config {
             state_dir: flags.root_dir.join("network"),
+            netns_dir: flags.state_dir.join("netns"),
             cni_conf_dir: flags.cni_conf_dir,
             ..network::Config::default()
         };
@@ -145,6 +149,7 @@ impl From<Flags> for Config {
                 pod_logs: flags.pod_logs_dir,
                 container_logs: flags.container_logs_dir,
             },
+            state_dir: flags.state_dir.join("runtime"),
             dns: crate::host::Dns {
                 servers: flags.cluster_dns.iter().map(ToString::to_string).collect(),
                 domain: flags.cluster_domain,

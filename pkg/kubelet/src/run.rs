@@ -4,12 +4,17 @@ use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig};
 use crate::error::Error;
 use crate::events::Events;
 use crate::host::Host;
+use crate::image_gc::{ImageGc, Thresholds};
+use crate::log_rotation;
 use crate::node::{NodeAgent, Settings};
 use crate::objects::Objects;
 use crate::plan::NodeFacts;
 use crate::pod_network::{NodeNetwork, PodNetwork};
 use crate::pods::{PodTable, Pods};
 use crate::runtime::Runtime;
+use crate::runtime::containerd::{self, Containerd};
+use crate::serve;
+use crate::server;
 use crate::services::Services;
 use crate::shared::Shared;
 use crate::sources;
@@ -29,7 +34,7 @@ const TOLD: usize = 256;
 
 /// Runs until the token is cancelled. Pods stay as they are: the next kubelet takes them up.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
-    let runtime = runtime(&config).await?;
+    let runtime = runtime(&config)?;
     let client = client(&config).await?;
     let network = network(&config).await?;
     let mut tasks: JoinSet<()> = JoinSet::new();
@@ -43,6 +48,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         }
     };
     let addresses = addresses(&config);
+    let listener = match &config.server {
+        Some(server) => Some(serve::bind(server).await?),
+        None => None,
+    };
+    let port = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map_or(0, |at| at.port());
     let services = Arc::new(Services::new(client.is_some()));
     let host = config.simulated.is_none().then(|| host(&config, &client, &services, &addresses, &shutdown));
     let shared = Arc::new(Shared {
@@ -79,7 +89,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         }
         if config.register {
             let agent = NodeAgent {
-                settings: settings(&config, &addresses),
+                settings: settings(&config, &addresses, port),
                 client: client.clone(),
                 shared: shared.clone(),
                 events: events.clone(),
@@ -99,6 +109,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         images_changed,
     );
     drop(tell);
+    look_after_the_node(&config, &shared, &table, &mut tasks, &shutdown);
+    if let (Some(listener), Some(server)) = (listener, &config.server) {
+        let serving = serve::serving(&config, server, &addresses)?;
+        let api = server::Config::new(config.node_name.clone(), serving, client.clone());
+        let answers = Arc::new(serve::Answers { table: table.clone(), config: serve::shown(&config) });
+        tasks.spawn(server::run(api, listener, shared.runtime.clone(), answers, shutdown.clone()));
+    }
     tasks.spawn(pods.run(told, shutdown.clone()));
     tracing::info!(node = config.node_name, "kubelet runs");
     shutdown.cancelled().await;
@@ -110,10 +127,33 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     Ok(())
 }
 
-async fn runtime(config: &Config) -> Result<Arc<dyn Runtime>, Error> {
+/// What goes on beside the pods: logs that grow and images that nobody uses.
+fn look_after_the_node(
+    config: &Config,
+    shared: &Arc<Shared>,
+    table: &Arc<PodTable>,
+    tasks: &mut JoinSet<()>,
+    shutdown: &CancellationToken,
+) {
+    if shared.host.is_none() {
+        return;
+    }
+    let limits = log_rotation::Limits { bytes: config.log_max_bytes, files: config.log_max_files };
+    tasks.spawn(log_rotation::run(shared.clone(), table.clone(), limits, shutdown.clone()));
+    let images = ImageGc {
+        runtime: shared.runtime.clone(),
+        events: shared.events.clone(),
+        node_name: config.node_name.clone(),
+        root: config.paths.root.clone(),
+        thresholds: Thresholds { high: config.image_gc_high_percent, low: config.image_gc_low_percent },
+    };
+    tasks.spawn(images.run(shutdown.clone()));
+}
+
+fn runtime(config: &Config) -> Result<Arc<dyn Runtime>, Error> {
     match &config.runtime {
         RuntimeConfig::Given(runtime) => Ok(runtime.clone()),
-        RuntimeConfig::Containerd { socket } => containerd(socket, config).await,
+        RuntimeConfig::Containerd { socket } => containerd(socket, config),
     }
 }
 
@@ -168,7 +208,7 @@ fn host(
     }
 }
 
-fn settings(config: &Config, addresses: &[String]) -> Settings {
+fn settings(config: &Config, addresses: &[String], port: u16) -> Settings {
     Settings {
         name: config.node_name.clone(),
         addresses: addresses.to_vec(),
@@ -176,7 +216,7 @@ fn settings(config: &Config, addresses: &[String]) -> Settings {
         labels: config.labels.clone(),
         taints: config.taints.clone(),
         max_pods: config.max_pods,
-        port: config.server.as_ref().map_or(0, |server| server.address.port()),
+        port,
         root: config.paths.root.clone(),
         pod_cidrs: config.pod_cidrs.clone(),
         machine: config.simulated.clone(),
@@ -196,6 +236,13 @@ fn addresses(config: &Config) -> Vec<String> {
     vec![outward.unwrap_or(IpAddr::from([127, 0, 0, 1])).to_string()]
 }
 
-async fn containerd(socket: &std::path::Path, _config: &Config) -> Result<Arc<dyn Runtime>, Error> {
-    Err(Error::Runtime(crate::runtime::Error::NotFound(socket.display().to_string())))
+fn containerd(socket: &std::path::Path, config: &Config) -> Result<Arc<dyn Runtime>, Error> {
+    let defaults = containerd::Config::default();
+    let runtime = Containerd::new(containerd::Config {
+        socket: socket.to_owned(),
+        root_dir: config.paths.root.join("runtime"),
+        state_dir: config.state_dir.clone(),
+        ..defaults
+    });
+    Ok(Arc::new(runtime.map_err(Error::Runtime)?))
 }
