@@ -56,10 +56,15 @@ impl Containerd {
         self.process = launch(self.dir.path());
     }
 
-    /// The processes of its shims, by their socket's address, and of whatever else was started from its folder.
-    pub fn shims(&self) -> Vec<i32> {
+    /// The processes of its shims in one of its namespaces.
+    pub fn shims(&self, namespace: &str) -> Vec<i32> {
+        let is_in = format!("-namespace {namespace} ");
+        self.all_shims().into_iter().filter(|pid| command_line(*pid).contains(&is_in)).collect()
+    }
+
+    fn all_shims(&self) -> Vec<i32> {
         let socket = self.socket().display().to_string();
-        pids().filter(|pid| command_line(*pid).contains(&socket) && *pid != self.pid() as i32).collect()
+        pids().filter(|pid| command_line(*pid).contains(&format!("-address {socket}"))).collect()
     }
 
     /// The mounts below its folder.
@@ -97,7 +102,7 @@ impl Drop for Containerd {
     fn drop(&mut self) {
         self.kill();
         // First what starts others, then all that is in the control groups, then whatever has our folder open.
-        for pid in self.shims() {
+        for pid in self.all_shims() {
             kill(pid);
         }
         let roots = self.cgroup_roots();

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
@@ -27,6 +28,9 @@ const PROCESS_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Pr
 const RESIZES: usize = 8;
 /// What one who attached may be behind before the container waits.
 const BEHIND_BYTES: usize = 64 * 1024;
+/// A shim opens its end of the input within this time, or never.
+const OPENED: Duration = Duration::from_secs(10);
+const OPENED_AGAIN: Duration = Duration::from_millis(1);
 
 type Input = Box<dyn AsyncWrite + Send + Unpin>;
 type Output = Box<dyn AsyncRead + Send + Unpin>;
@@ -80,7 +84,7 @@ impl Engine {
         let started = tasks.start(request).await;
         started.map_err(|status| refused(&format!("failed to start exec {exec_id:?}"), &id, &status))?;
         let stdin = match &streams.stdin {
-            Some(path) => Some(Box::new(sender(path)?) as Input),
+            Some(path) => Some(Box::new(Stdin { pipe: Some(sender(path).await?), closes: None }) as Input),
             None => None,
         };
         let (resize, resizes) = mpsc::channel(RESIZES);
@@ -112,11 +116,9 @@ impl Engine {
             }
         });
         let stdin = if record.stdin {
-            let input = Attached {
-                pipe: sender(&self.io_folder(&id).join("stdin"))?,
-                closes: record.stdin_once.then(|| (self.clone(), id.clone())),
-            };
-            Some(Box::new(input) as Input)
+            let pipe = sender(&self.io_folder(&id).join("stdin")).await?;
+            let closes = record.stdin_once.then(|| (self.clone(), id.clone()));
+            Some(Box::new(Stdin { pipe: Some(pipe), closes }) as Input)
         } else {
             None
         };
@@ -208,13 +210,19 @@ impl Streams {
     }
 }
 
-/// Our end of a FIFO that the shim reads.
-fn sender(path: &std::path::Path) -> Result<pipe::Sender, Error> {
-    // Also for reading, so that it opens before the shim does.
-    pipe::OpenOptions::new().read_write(true).open_sender(path).map_err(|source| Error::Unavailable {
-        doing: format!("open {}", path.display()),
-        source: source.into(),
-    })
+/// Our end of a FIFO that the shim reads. What is written before the shim has opened its end would be lost.
+async fn sender(path: &std::path::Path) -> Result<pipe::Sender, Error> {
+    let failed =
+        |source: io::Error| Error::Unavailable { doing: format!("open {}", path.display()), source: source.into() };
+    let ends = tokio::time::Instant::now() + OPENED;
+    loop {
+        match pipe::OpenOptions::new().open_sender(path) {
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENXIO) && tokio::time::Instant::now() < ends => {
+                tokio::time::sleep(OPENED_AGAIN).await;
+            }
+            opened => return opened.map_err(failed),
+        }
+    }
 }
 
 /// Something that is executed. Dropped before its end, it is killed.
@@ -271,15 +279,16 @@ impl Drop for Running {
     }
 }
 
-/// The standard input of a container that somebody attached to.
-struct Attached {
-    pipe: pipe::Sender,
-    /// Where the input ends with the first who attached.
+/// The standard input of a process. It ends when this is shut down or dropped.
+struct Stdin {
+    pipe: Option<pipe::Sender>,
+    /// A container whose input ends for good with the first who attached.
     closes: Option<(Arc<Engine>, String)>,
 }
 
-impl Drop for Attached {
-    fn drop(&mut self) {
+impl Stdin {
+    fn close(&mut self) {
+        self.pipe = None;
         let Some((engine, id)) = self.closes.take() else { return };
         let tasks = engine.tasks.clone();
         let close = async move {
@@ -294,16 +303,27 @@ impl Drop for Attached {
     }
 }
 
-impl AsyncWrite for Attached {
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl AsyncWrite for Stdin {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.pipe).poll_write(cx, bytes)
+        match &mut self.pipe {
+            Some(pipe) => Pin::new(pipe).poll_write(cx, bytes),
+            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A pipe has nothing to flush.
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.close();
+        Poll::Ready(Ok(()))
     }
 }
