@@ -13,9 +13,11 @@
 mod etcd;
 mod eventually;
 mod http;
+mod kubectl;
 mod server;
 
 pub use etcd::EtcdServer;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
+pub use kubectl::kubectl;
 pub use server::{Engine, TestServer};
