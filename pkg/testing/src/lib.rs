@@ -10,14 +10,18 @@
 //! Nothing here waits a fixed time, and everything that waits gives up after [`PATIENCE`]. What cannot go on panics:
 //! a test that cannot start its server has failed.
 
+mod containerd;
 mod etcd;
 mod eventually;
 mod http;
 mod kubectl;
+mod machine;
 mod server;
 
+pub use containerd::Containerd;
 pub use etcd::EtcdServer;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
 pub use kubectl::kubectl;
+pub use machine::{Machine, Switch};
 pub use server::{Engine, TestServer};

@@ -1,0 +1,4 @@
+//! The runtime's contract, on a real containerd.
+
+mod lifecycle;
+mod node;
