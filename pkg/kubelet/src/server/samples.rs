@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_rate_takes_two_samples_that_belong_together() {
         let samples = Samples::default();
-        let mut check = |at_ms: i64, cpu_ms: u64, expected: Option<(u64, u64)>| {
+        let check = |at_ms: i64, cpu_ms: u64, expected: Option<(u64, u64)>| {
             let at = Timestamp::from_millisecond(1_700_000_000_000 + at_ms).unwrap();
             let usage = Usage { at, cpu_ns: cpu_ms * 1_000_000, ..Usage::default() };
             let rate = samples.rate(Key::Node, &usage);

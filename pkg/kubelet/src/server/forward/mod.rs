@@ -164,7 +164,7 @@ async fn channels(socket: Socket, protocol: Protocol, place: Place, ports: Vec<u
                 return;
             }
         }
-        let _ = sink.close().await;
+        let _ = sink.send(websocket::goodbye()).await;
     };
     tokio::select! {
         () = listening => {}

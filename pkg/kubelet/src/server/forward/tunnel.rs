@@ -3,7 +3,7 @@
 use super::Place;
 use super::lane::{self, Lane};
 use crate::server::spdy::connection::{self as spdy, Connection, Event};
-use crate::server::stream::websocket::Socket;
+use crate::server::stream::websocket::{Socket, goodbye};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use std::collections::{BTreeMap, HashMap};
@@ -57,7 +57,7 @@ pub async fn run(socket: Socket, place: Place, idle_timeout: Duration) {
         () = listening => {}
         () = writing => {}
     }
-    let _ = sink.close().await;
+    let _ = sink.send(goodbye()).await;
 }
 
 struct Tunnel {

@@ -1,7 +1,7 @@
 //! One command, or one attachment, over one socket.
 
 use super::channels::{ERROR, Protocol, RESIZE, Received, STDERR, STDIN, STDOUT};
-use super::websocket::Socket;
+use super::websocket::{Socket, goodbye};
 use crate::runtime::{Error, ExecSpec, Session};
 use bytes::Bytes;
 use futures::stream::SplitStream;
@@ -16,6 +16,8 @@ use tokio_tungstenite::tungstenite::Message;
 const BLOCK: usize = 32 * 1024;
 /// Messages on their way to the client, and pieces of its input on their way to the process.
 const WAITING: usize = 8;
+/// How long a client gets to say goodbye.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// What to do.
 pub struct Task {
@@ -35,11 +37,12 @@ pub async fn run(
     task: Task,
     idle_timeout: Duration,
 ) {
-    let (mut sink, source) = socket.split();
+    let (mut sink, mut source) = socket.split();
     let (to_client, mut messages) = mpsc::channel::<Message>(WAITING);
-    let working = async move {
+    let working = async {
+        let to_client = to_client;
         let end = match session {
-            Ok(session) => work(session, source, protocol, &task, &to_client, idle_timeout).await,
+            Ok(session) => work(session, &mut source, protocol, &task, &to_client, idle_timeout).await,
             Err(error) => Some(status(&task, Err(error))),
         };
         if let Some(end) = end {
@@ -50,22 +53,27 @@ pub async fn run(
         while let Some(message) = messages.recv().await {
             sink.send(message).await.ok()?;
         }
-        // The client sees that the end is one.
-        let _ = sink.close().await;
-        Some(())
+        sink.send(goodbye()).await.ok()
     };
     // A client that cannot be written to is gone, and so is what was executed for it.
-    tokio::pin!(working, writing);
-    tokio::select! {
-        () = &mut working => { writing.await; }
-        _ = &mut writing => {}
+    let has_said_all = {
+        tokio::pin!(working, writing);
+        tokio::select! {
+            () = &mut working => writing.await.is_some(),
+            _ = &mut writing => false,
+        }
+    };
+    if has_said_all {
+        // Whatever the client still sends is read: closing on it would take back what was said last.
+        let farewell = async { while let Some(Ok(_)) = source.next().await {} };
+        let _ = tokio::time::timeout(FAREWELL, farewell).await;
     }
 }
 
 /// How it ended; `None` if the client went before.
 async fn work(
     session: Session,
-    source: SplitStream<Socket>,
+    source: &mut SplitStream<Socket>,
     protocol: Protocol,
     task: &Task,
     to_client: &mpsc::Sender<Message>,
@@ -134,7 +142,7 @@ async fn feed(stdin: Option<Input>, mut input: mpsc::Receiver<Bytes>) {
 
 /// Hears the client until it goes. Its input ends when it says so, or goes.
 async fn listen(
-    mut source: SplitStream<Socket>,
+    source: &mut SplitStream<Socket>,
     protocol: Protocol,
     to_process: mpsc::Sender<Bytes>,
     resize: mpsc::Sender<(u16, u16)>,

@@ -12,7 +12,9 @@ use hyper_util::rt::TokioIo;
 use std::future::Future;
 use std::pin::Pin;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, coding::CloseCode};
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 /// A socket that messages go over.
@@ -36,6 +38,11 @@ pub struct Upgrade<P> {
     pub protocol: P,
     /// The socket, once the answer is sent; `None` if the client is gone by then.
     pub socket: Pin<Box<dyn Future<Output = Option<Socket>> + Send>>,
+}
+
+/// The last message: all was said. A client takes any other end for a failure.
+pub fn goodbye() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
 /// Accepts a handshake for the first of our protocols that the client offers.
