@@ -7,6 +7,7 @@
 //!
 //! A new controller is a module and a line in [`CONTROLLERS`].
 
+mod autoscaler;
 mod config;
 mod cron_job;
 mod daemon_set;
@@ -50,6 +51,12 @@ pub const CONTROLLERS: &[Entry] = &[
     entry("daemonset-controller", "daemonset", "daemon-set-controller", daemon_set::start),
     entry("deployment-controller", "deployment", "deployment-controller", deployment::start),
     entry("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    entry(
+        "horizontal-pod-autoscaler-controller",
+        "horizontalpodautoscaling",
+        "horizontal-pod-autoscaler",
+        autoscaler::start,
+    ),
     entry("job-controller", "job", "job-controller", job::start),
     entry("replicaset-controller", "replicaset", "replicaset-controller", replica_set::start),
     entry(

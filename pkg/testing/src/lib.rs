@@ -4,18 +4,23 @@
 //! Engine ──> TestServer ──> kube::Client   as admin, as anybody, with a token, as nobody
 //!                └────────> Http           the same, for requests that no client library sends
 //!                             └──> Watch   events as they come
+//! Cluster ──> a TestServer, controllers, a scheduler and simulated nodes   (feature `cluster`)
 //! eventually(condition)                    for what happens by itself
 //! ```
 //!
 //! Nothing here waits a fixed time, and everything that waits gives up after [`PATIENCE`]. What cannot go on panics:
 //! a test that cannot start its server has failed.
 
+#[cfg(feature = "cluster")]
+mod cluster;
 mod etcd;
 mod eventually;
 mod http;
 mod machine;
 mod server;
 
+#[cfg(feature = "cluster")]
+pub use cluster::{Cluster, ClusterConfig, Invariants, Proxy};
 pub use etcd::EtcdServer;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
