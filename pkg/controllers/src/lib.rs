@@ -18,7 +18,6 @@ pub mod discovery;
 mod disruption;
 pub mod endpoints;
 mod flags;
-mod flags;
 pub mod garbage_collector;
 mod hash;
 mod history;
