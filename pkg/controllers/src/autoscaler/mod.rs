@@ -217,10 +217,11 @@ impl<'a> Decision<'a> {
             std::cmp::Ordering::Greater => format!("{metric} above target"),
             _ => "All metrics below target".to_owned(),
         };
+        let behavior = self.spec.behavior.clone();
         let limits = Limits {
             least,
             most: self.spec.max_replicas,
-            behavior: self.spec.behavior.as_ref(),
+            behavior: behavior.as_ref(),
             downscale_stabilization: self.settings.downscale_stabilization,
         };
         let (stabilized, why) = behavior::stabilize(&mut self.history, current, proposed, &limits, self.now);
