@@ -20,6 +20,7 @@ async fn serve(flags: Flags, shutdown: CancellationToken) -> Result<()> {
             "listen on {address}: is another controller-manager running? (--health-port 0 takes a free port)"
         )
     })?;
+    println!("Serving health and metrics on http://{}", listener.local_addr().context("the address")?);
     let config = Config::from(flags);
     let metrics = config.metrics.clone();
     let ended = shutdown.child_token();

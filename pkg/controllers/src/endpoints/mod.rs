@@ -7,10 +7,13 @@
 //! ```
 
 pub mod backends;
+mod controllers;
 pub mod legacy;
 pub mod mirroring;
 pub mod packing;
 pub mod slices;
+
+pub use controllers::{start_legacy, start_mirroring, start_slices};
 
 #[cfg(test)]
 mod tests;
