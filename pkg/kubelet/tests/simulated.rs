@@ -147,7 +147,10 @@ async fn jobs_crashes_and_init_containers() {
     assert_eq!(status["restartCount"], 1, "the first restart comes at once");
     assert_eq!(status["lastState"]["terminated"]["exitCode"], 1);
     let message = status["state"]["waiting"]["message"].as_str().expect("a message");
-    assert!(message.starts_with("back-off 10s restarting failed container=c pod=crashing_default("), "{message}");
+    assert!(
+        message.starts_with("back-off 10s restarting failed container=c pod=crashing_default("),
+        "{message}"
+    );
     let again = cluster.until("crashing", "it runs", is_ready).await;
     assert_eq!(again["status"]["containerStatuses"][0]["restartCount"], 2);
 

@@ -79,8 +79,7 @@ async fn try_start(
     let mut spec = match &shared.host {
         None => ContainerSpec::default(),
         Some(host) => {
-            let context =
-                ContainerContext { pod, container: &container, attempt, addresses, image: &image };
+            let context = ContainerContext { pod, container: &container, attempt, addresses, image: &image };
             let configured = host.container_spec(context, wake).await;
             configured.map_err(|message| failed("CreateContainerConfigError", message))?
         }
