@@ -5,7 +5,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use testing::in_time;
+use testing::{eventually, in_time};
 
 /// The cluster and the program, or a word on why not.
 async fn start(test: &str) -> Option<(Cluster, PathBuf)> {
@@ -74,6 +74,8 @@ async fn kubectl_shows_and_follows_logs() {
     let Some((cluster, kubectl)) = start("kubectl_shows_and_follows_logs").await else { return };
     let id = cluster.run("web", "cat").await;
     cluster.node.runtime.tell(&id, "one\n").await;
+    let log = cluster.node.log(&id);
+    eventually("the container has written", || async { log.exists().then_some(()) }).await;
     let mut follow =
         Ended(command(&cluster, &kubectl, &["logs", "-f", "web"]).stdout(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(follow.0.stdout.take().unwrap()).lines();
@@ -129,16 +131,19 @@ async fn kubectl_executes_with_and_without_a_terminal() {
     )
     .await;
     assert!(succeeded(&counted).into_bytes() == [&input[..], b"end\n"].concat());
-    // A terminal here, a terminal there.
-    let inner = format!(
-        "stty cols 91 rows 37; {} exec -it web -- sh -c 'test -t 1 && echo terminal'",
-        kubectl.display()
-    );
-    let with_terminal =
-        output(command(&cluster, &"script".into(), &["-qefc", &inner, "/dev/null"]), b"").await;
+    // A terminal here, a terminal there, of the same size; it stays until that was seen.
+    let seen = cluster.server.data_dir().join("seen");
+    let waits = format!("test -t 1 && echo terminal; until [ -e {} ]; do sleep 0.05; done", seen.display());
+    let inner = format!("stty cols 91 rows 37; {} exec -it web -- sh -c '{waits}'", kubectl.display());
+    let with_terminal = output(command(&cluster, &"script".into(), &["-qefc", &inner, "/dev/null"]), b"");
+    let sizes = cluster.node.runtime.sizes.clone();
+    let resized = async {
+        eventually("the size of the terminal", || async { sizes.lock().contains(&(91, 37)).then_some(()) })
+            .await;
+        std::fs::write(&seen, "").unwrap();
+    };
+    let (with_terminal, ()) = tokio::join!(with_terminal, resized);
     assert!(succeeded(&with_terminal).contains("terminal\n"), "{}", text(&with_terminal.stdout));
-    let sizes = cluster.node.runtime.sizes.lock().clone();
-    assert!(sizes.contains(&(91, 37)), "{sizes:?}");
     let wrong = output(command(&cluster, &kubectl, &["exec", "web", "-c", "x", "--", "id"]), b"").await;
     assert!(text(&wrong.stderr).contains("container x is not valid for pod web"), "{}", text(&wrong.stderr));
 }

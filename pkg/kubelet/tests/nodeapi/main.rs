@@ -4,9 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod clients;
+#[path = "../containerd/node.rs"]
+#[allow(dead_code, reason = "what the runtime's own tests need")]
+mod containerd_node;
 mod direct;
 mod kubectl;
 mod logs;
 mod metrics;
 mod node;
 mod processes;
+mod real;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
-use kubelet::runtime::{ContainerState, PodRef};
+use kubelet::runtime::{ContainerState, PodRef, Runtime};
 use kubelet::server::{self, Pods, Serving};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -24,12 +24,39 @@ pub struct Cluster {
 }
 
 pub struct Node {
-    pub address: SocketAddr,
     pub runtime: Arc<Processes>,
     pub pods: Arc<KnownPods>,
+    served: Served,
     dir: tempfile::TempDir,
+}
+
+/// A kubelet's API, until it is dropped.
+pub struct Served {
+    address: SocketAddr,
     shutdown: CancellationToken,
     serving: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// Serves the API of a node that the apiserver knows.
+pub async fn serve(server: &TestServer, runtime: Arc<dyn Runtime>, pods: Arc<dyn Pods>) -> Served {
+    let ca = std::fs::read_to_string(server.data_dir().join("ca.crt")).unwrap();
+    let serving = Serving::self_signed(NODE, &["127.0.0.1".to_owned()], &ca, Timestamp::now()).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let object = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port()}},
+            "allocatable": {"cpu": "2", "memory": "4Gi"}, "capacity": {"cpu": "2", "memory": "4Gi"},
+        },
+    });
+    server.http().post("/api/v1/nodes", &object).await.expect(201);
+    let shutdown = CancellationToken::new();
+    // The kubelet asks about others as the node that it is.
+    let config = server::Config::new(NODE, serving, Some(server.node(NODE)));
+    let serving = tokio::spawn(server::run(config, listener, runtime, pods, shutdown.clone()));
+    Served { address, shutdown, serving: Some(serving) }
 }
 
 /// The pods of the node, with the status that the runtime's view makes.
@@ -127,30 +154,11 @@ impl Cluster {
 
 impl Node {
     async fn start(server: &TestServer) -> Node {
-        let read = |file: &str| std::fs::read_to_string(server.data_dir().join(file)).unwrap();
-        let ca = read("ca.crt");
-        let serving = Serving::self_signed(NODE, &["127.0.0.1".to_owned()], &ca, Timestamp::now()).unwrap();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let object = json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE},
-            "status": {
-                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-                "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port()}},
-                "allocatable": {"cpu": "2", "memory": "4Gi"}, "capacity": {"cpu": "2", "memory": "4Gi"},
-            },
-        });
-        server.http().post("/api/v1/nodes", &object).await.expect(201);
         let runtime = Processes::new();
         let trouble = Mutex::default();
         let pods = Arc::new(KnownPods { pods: Mutex::default(), runtime: runtime.clone(), trouble });
-        let shutdown = CancellationToken::new();
-        // The kubelet asks about others as the node that it is.
-        let config = server::Config::new(NODE, serving, Some(server.node(NODE)));
-        let serving =
-            tokio::spawn(server::run(config, listener, runtime.clone(), pods.clone(), shutdown.clone()));
-        let dir = tempfile::tempdir().unwrap();
-        Node { address, runtime, pods, dir, shutdown, serving: Some(serving) }
+        let served = serve(server, runtime.clone(), pods.clone()).await;
+        Node { runtime, pods, served, dir: tempfile::tempdir().unwrap() }
     }
 
     /// Where a container's log is.
@@ -160,7 +168,7 @@ impl Node {
 
     /// A client of the kubelet itself.
     pub fn client(&self, auth_info: AuthInfo) -> Http {
-        let mut config = Config::new(format!("https://{}", self.address).parse().unwrap());
+        let mut config = Config::new(format!("https://{}", self.served.address).parse().unwrap());
         config.accept_invalid_certs = true;
         config.auth_info = auth_info;
         config.default_retry = false;
@@ -169,12 +177,12 @@ impl Node {
 
     /// Ends it, and waits until it has.
     pub async fn stop(&mut self) {
-        self.shutdown.cancel();
-        testing::in_time("the kubelet's server ends", self.serving.take().unwrap()).await.unwrap();
+        self.served.shutdown.cancel();
+        testing::in_time("the kubelet's server ends", self.served.serving.take().unwrap()).await.unwrap();
     }
 }
 
-impl Drop for Node {
+impl Drop for Served {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
