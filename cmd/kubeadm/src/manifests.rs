@@ -111,6 +111,7 @@ fn controller_manager(plane: &ControlPlane) -> Value {
     let command = [
         "/controller-manager".to_owned(),
         format!("--kubeconfig={config}"),
+        "--allocate-node-cidrs=true".to_owned(),
         format!("--cluster-cidr={}", plane.cluster.pod_cidr),
         format!("--cluster-signing-cert-file={}", pki.join("ca.crt").display()),
         format!("--cluster-signing-key-file={}", pki.join("ca.key").display()),
