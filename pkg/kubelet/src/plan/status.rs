@@ -361,7 +361,10 @@ fn state_of(situation: Situation<'_>, view: &ContainerView) -> ContainerState {
             state.terminated = Some(ContainerStateTerminated {
                 exit_code: *code,
                 reason: Some(reason.into()),
-                message: message.clone().or_else(|| situation.memory.messages.get(&view.id).cloned()),
+                message: message
+                    .clone()
+                    .or_else(|| situation.memory.messages.get(&view.id).cloned())
+                    .filter(|message| !message.is_empty()),
                 started_at: started_at.or(Some(view.created_at)).map(seconds),
                 finished_at: Some(seconds(*finished_at)),
                 container_id: id_of(situation, view),
