@@ -23,7 +23,7 @@ pub fn on_a_network_of_its_own<F: Future<Output = ()>>(test: impl FnOnce() -> F)
     unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
     for line in [
         "link set lo up",
-        "link add eth0 type dummy",
+        "link add eth0 type bridge",
         "addr add 192.168.77.1/24 dev eth0",
         "link set eth0 up",
         "route add default via 192.168.77.254",
