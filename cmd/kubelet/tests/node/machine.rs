@@ -243,7 +243,10 @@ impl Machine {
         list(self.dir("logs"), &mut left);
         list(self.dir("container-logs"), &mut left);
         list(self.dir("kubelet-run/netns"), &mut left);
-        left.extend(self.shims().iter().map(|pid| format!("process {pid}")));
+        left.extend(self.shims().iter().map(|pid| {
+            let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            format!("process {pid}: {}", command.replace('\0', " "))
+        }));
         let inside = |path: &PathBuf| {
             path.starts_with(self.dir("kubelet")) || path.starts_with(self.dir("kubelet-run"))
         };

@@ -171,6 +171,13 @@ fn a_container_that_crashes_again_waits() {
     let message = "back-off 10s restarting failed container=c pod=p_default(u)";
     assert_eq!(waiting.message.as_deref(), Some(message));
     assert_eq!(status.restart_count, 1);
+    let starting = |memory: &mut Memory| {
+        crashed(memory);
+        memory.busy = [Work::Start("c".into())].into();
+    };
+    let plan = Scene::new(one()).sandbox(Some(1)).exited("c", 0, 1).with(starting).check(&[], "Running");
+    let state = plan.status.container_statuses.expect("statuses")[0].state.clone().expect("a state");
+    assert!(state.terminated.is_some(), "one that is being started waits for nothing");
 }
 
 #[test]
