@@ -139,7 +139,7 @@ impl Drop for Containerd {
         while groups.iter().any(|group| std::fs::remove_dir(group).is_err() && group.exists())
             && Instant::now() < ends
         {
-            std::thread::yield_now();
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 }

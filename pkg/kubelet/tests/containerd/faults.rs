@@ -36,12 +36,10 @@ async fn a_new_kubelet_finds_all_pods_and_the_ends_it_missed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containerd_may_be_killed() {
-    let mut containerd = testing::Containerd::start();
+    // One that is hurt cannot be shared.
     let node = Node::on(Arc::new(testing::Containerd::start())).await;
-    // The one that is hurt cannot be shared, so it is taken out of the node.
-    drop(containerd);
-    let Node { runtime, config, image, containerd: shared } = node;
-    containerd = Arc::into_inner(shared).expect("nobody else has it");
+    let Node { runtime, config, image, containerd } = node;
+    let mut containerd = Arc::into_inner(containerd).expect("nobody else has it");
     let pod =
         kubelet::runtime::PodRef { namespace: "default".into(), name: "kept".into(), uid: "kept".into() };
     let sandbox = kubelet::runtime::SandboxSpec {
