@@ -104,6 +104,8 @@ impl Engine {
                 Error::Container(format!("failed to create host path {}: {error}", mount.host_path.display()))
             })?;
         }
+        // One of an earlier container with this id would say that this one has run.
+        self.forget_start(id)?;
         let rootfs = self.root(id, image).await?;
         let built = async {
             let accounts = Accounts::read(&layers(&rootfs));
@@ -273,6 +275,10 @@ impl Engine {
         let deleted = client.delete(api::DeleteContainerRequest { id: id.to_owned() }).await.if_found();
         deleted.map_err(failed(format!("delete container {id}")))?;
         // Last: without it, a container that is half removed would seem never to have started.
+        self.forget_start(id)
+    }
+
+    fn forget_start(&self, id: &str) -> Result<(), Error> {
         match std::fs::remove_file(self.started_file(id)) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::Unavailable { doing: format!("forget container {id}"), source: source.into() })

@@ -62,7 +62,7 @@ impl Engine {
         loop {
             match self.task(id).await? {
                 None => return Ok(()),
-                Some(task) if matches!(task.status(), Status::Stopped | Status::Created) => {}
+                Some(task) if task.status() == Status::Stopped => {}
                 Some(_) => {
                     self.signal(id, Signal::SIGKILL as i32, true).await?;
                     self.ended(id).await?;
@@ -80,12 +80,7 @@ impl Engine {
         let request = api::DeleteTaskRequest { container_id: id.to_owned() };
         match client.delete(request).await.if_found() {
             Ok(_) => Ok(true),
-            Err(status) if status.code() == Code::FailedPrecondition => {
-                // Made but never started: runc deletes it only by force, which a kill does.
-                self.signal(id, Signal::SIGKILL as i32, true).await?;
-                self.ended(id).await?;
-                Ok(false)
-            }
+            Err(status) if status.code() == Code::FailedPrecondition => Ok(false),
             Err(status) => Err(failed(format!("delete the task of {id}"))(status)),
         }
     }

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
@@ -27,6 +28,9 @@ const PROCESS_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Pr
 const RESIZES: usize = 8;
 /// What one who attached may be behind before the container waits.
 const BEHIND_BYTES: usize = 64 * 1024;
+/// A shim opens its end of the input within this time, or never.
+const OPENED: Duration = Duration::from_secs(10);
+const OPENED_AGAIN: Duration = Duration::from_millis(1);
 
 type Input = Box<dyn AsyncWrite + Send + Unpin>;
 type Output = Box<dyn AsyncRead + Send + Unpin>;
@@ -80,7 +84,10 @@ impl Engine {
         let started = tasks.start(request).await;
         started.map_err(|status| refused(&format!("failed to start exec {exec_id:?}"), &id, &status))?;
         let stdin = match &streams.stdin {
-            Some(path) => Some(Box::new(sender(path)?) as Input),
+            Some(path) => {
+                let closes = Some(Closes { engine: self.clone(), id: id.clone(), exec_id: exec_id.clone() });
+                Some(Box::new(Stdin { pipe: Some(sender(path).await?), closes }) as Input)
+            }
             None => None,
         };
         let (resize, resizes) = mpsc::channel(RESIZES);
@@ -112,11 +119,10 @@ impl Engine {
             }
         });
         let stdin = if record.stdin {
-            let input = Attached {
-                pipe: sender(&self.io_folder(&id).join("stdin"))?,
-                closes: record.stdin_once.then(|| (self.clone(), id.clone())),
-            };
-            Some(Box::new(input) as Input)
+            let pipe = sender(&self.io_folder(&id).join("stdin")).await?;
+            let ends = Closes { engine: self.clone(), id: id.clone(), exec_id: String::new() };
+            let closes = record.stdin_once.then_some(ends);
+            Some(Box::new(Stdin { pipe: Some(pipe), closes }) as Input)
         } else {
             None
         };
@@ -208,13 +214,23 @@ impl Streams {
     }
 }
 
-/// Our end of a FIFO that the shim reads.
-fn sender(path: &std::path::Path) -> Result<pipe::Sender, Error> {
-    // Also for reading, so that it opens before the shim does.
-    pipe::OpenOptions::new().read_write(true).open_sender(path).map_err(|source| Error::Unavailable {
+/// Our end of a FIFO that the shim reads. What is written before the shim has opened its end would be lost.
+async fn sender(path: &std::path::Path) -> Result<pipe::Sender, Error> {
+    let failed = |source: io::Error| Error::Unavailable {
         doing: format!("open {}", path.display()),
         source: source.into(),
-    })
+    };
+    let ends = tokio::time::Instant::now() + OPENED;
+    loop {
+        match pipe::OpenOptions::new().open_sender(path) {
+            Err(error)
+                if error.raw_os_error() == Some(nix::libc::ENXIO) && tokio::time::Instant::now() < ends =>
+            {
+                tokio::time::sleep(OPENED_AGAIN).await;
+            }
+            opened => return opened.map_err(failed),
+        }
+    }
 }
 
 /// Something that is executed. Dropped before its end, it is killed.
@@ -271,21 +287,45 @@ impl Drop for Running {
     }
 }
 
-/// The standard input of a container that somebody attached to.
-struct Attached {
-    pipe: pipe::Sender,
-    /// Where the input ends with the first who attached.
-    closes: Option<(Arc<Engine>, String)>,
+/// The standard input of a process, of which this is shut down or dropped when there is no more.
+struct Stdin {
+    pipe: Option<pipe::Sender>,
+    /// What then ends; nothing where others may attach later.
+    closes: Option<Closes>,
 }
 
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let Some((engine, id)) = self.closes.take() else { return };
+/// An input that ends with us.
+struct Closes {
+    engine: Arc<Engine>,
+    id: String,
+    /// Empty: the container's own process.
+    exec_id: String,
+}
+
+impl Stdin {
+    /// The process reads until nobody has the other end of the pipe: not we, not the logger, and not the shim.
+    fn close(&mut self) {
+        self.pipe = None;
+        let Some(Closes { engine, id, exec_id }) = self.closes.take() else { return };
         let tasks = engine.tasks.clone();
         let close = async move {
-            // The shim reads until nobody has the other end: the logger's is the last.
-            if let Err(error) = engine.logger.ask_if_known(&["close-stdin", &id]).await {
-                tracing::debug!(container = id, %error, "its input stays open");
+            let closed = async {
+                if exec_id.is_empty() {
+                    engine.logger.ask_if_known(&["close-stdin", &id]).await?;
+                }
+                let request = api::CloseIoRequest { container_id: id.clone(), exec_id, stdin: true };
+                engine
+                    .connection
+                    .tasks()
+                    .await?
+                    .close_io(request)
+                    .await
+                    .if_found()
+                    .map_err(failed("close an input"))
+            };
+            if let Err(error) = closed.await {
+                // One that has ended reads no more.
+                tracing::debug!(container = id, %error, "its input was not closed");
             }
         };
         if tokio::runtime::Handle::try_current().is_ok() {
@@ -294,16 +334,27 @@ impl Drop for Attached {
     }
 }
 
-impl AsyncWrite for Attached {
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl AsyncWrite for Stdin {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.pipe).poll_write(cx, bytes)
+        match &mut self.pipe {
+            Some(pipe) => Pin::new(pipe).poll_write(cx, bytes),
+            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A pipe has nothing to flush.
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.close();
+        Poll::Ready(Ok(()))
     }
 }
