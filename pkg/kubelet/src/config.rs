@@ -1,5 +1,6 @@
 //! How a kubelet runs.
 
+use crate::certificates::Certificates;
 use crate::host::{Dns, Paths};
 use crate::node::Machine;
 use crate::pod_network::PodNetwork;
@@ -74,6 +75,8 @@ pub struct Config {
     pub register: bool,
     /// The apiserver.
     pub api: ApiConfig,
+    /// How the node comes by its client certificate, where it does itself.
+    pub certificates: Option<Certificates>,
     /// The folder of static pods.
     pub manifests: Option<PathBuf>,
     /// The container runtime.
@@ -119,6 +122,7 @@ impl Config {
             taints: Vec::new(),
             register: true,
             api: ApiConfig::None,
+            certificates: None,
             manifests: None,
             runtime: RuntimeConfig::Containerd { socket: "/run/containerd/containerd.sock".into() },
             network: NetworkConfig::Node(Box::default()),

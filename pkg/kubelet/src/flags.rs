@@ -1,6 +1,7 @@
 //! The flags of the kubelet, under upstream's names.
 
 use crate::admission::is_label;
+use crate::certificates::Certificates;
 use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig, ServerConfig};
 use clap::Parser;
 use ipnet::IpNet;
@@ -133,6 +134,13 @@ impl From<Flags> for Config {
             cni_conf_dir: flags.cni_conf_dir,
             ..network::Config::default()
         };
+        let certificates = flags.kubeconfig.as_ref().map(|kubeconfig| Certificates {
+            node_name: hostname.clone(),
+            dir: flags.cert_dir.clone(),
+            kubeconfig: kubeconfig.clone(),
+            bootstrap: flags.bootstrap_kubeconfig,
+            rotate: flags.rotate_certificates,
+        });
         let certificate = flags.tls_cert_file.zip(flags.tls_private_key_file);
         Config {
             node_ips: flags.node_ip,
@@ -140,6 +148,7 @@ impl From<Flags> for Config {
             taints: flags.register_with_taints,
             register: flags.register_node,
             api: flags.kubeconfig.map_or(ApiConfig::None, ApiConfig::Kubeconfig),
+            certificates,
             manifests: flags.pod_manifest_path,
             runtime: RuntimeConfig::Containerd { socket },
             network: NetworkConfig::Node(Box::new(network)),

@@ -11,6 +11,7 @@
 
 pub mod admission;
 mod cleanup;
+pub mod certificates;
 pub mod config;
 pub mod error;
 mod events;

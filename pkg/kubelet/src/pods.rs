@@ -140,10 +140,9 @@ impl Pods {
                     }
                 }
                 Some(done) = self.mirror_work.join_next() => {
+                    // What was done shows in the watch, and is looked at then.
                     if let Ok(Err(error)) = done {
                         tracing::debug!(error = crate::error::chain(&error), "mirror pod");
-                    }
-                    if self.mirror_work.is_empty() {
                         self.sync_mirrors();
                     }
                 }
@@ -214,7 +213,6 @@ impl Pods {
         let Some(uid) = pod.metadata.uid.clone() else { return };
         let known = self.table.workers.read().get(&uid).map(Handle::wanted);
         if let Some(wanted) = known {
-            self.shared.statuses.seen(&uid, &pod);
             if wanted.pod != pod {
                 if let Some(worker) = self.table.workers.read().get(&uid) {
                     worker.want(Wanted { pod, ..wanted });

@@ -35,6 +35,9 @@ const TOLD: usize = 256;
 /// Runs until the token is cancelled. Pods stay as they are: the next kubelet takes them up.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     let runtime = runtime(&config)?;
+    if let Some(certificates) = &config.certificates {
+        certificates.bootstrap(&shutdown).await?;
+    }
     let client = client(&config).await?;
     let network = network(&config).await?;
     let mut tasks: JoinSet<()> = JoinSet::new();
@@ -74,6 +77,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         tasks.spawn(folder.run(tell.clone(), shutdown.clone()));
     }
     let node_seen = node.subscribe();
+    if let (Some(client), Some(certificates)) =
+        (&client, config.certificates.clone().filter(|own| own.rotate))
+    {
+        tasks.spawn(certificates.renew(client.clone(), shutdown.clone()));
+    }
     if let Some(client) = &client {
         awaited.insert("api");
         tasks.spawn(sources::api::run(

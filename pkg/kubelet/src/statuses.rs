@@ -43,6 +43,8 @@ struct Entry {
 #[derive(Default)]
 pub struct Statuses {
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// The uids of static pods' mirrors.
+    mirrors: Mutex<BTreeMap<String, String>>,
     changed: Notify,
 }
 
@@ -57,11 +59,15 @@ impl Statuses {
     pub fn set(&self, pod: &Pod, status: &PodStatus, delete: bool) {
         let meta = &pod.metadata;
         let Some(uid) = meta.uid.clone() else { return };
+        let known = match crate::plan::is_static(pod) {
+            true => self.mirrors.lock().get(&uid).cloned(),
+            false => Some(uid.clone()),
+        };
         let mut entries = self.entries.lock();
-        let entry = entries.entry(uid.clone()).or_insert_with(|| Entry {
+        let entry = entries.entry(uid).or_insert_with(|| Entry {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
-            uid: (!crate::plan::is_static(pod)).then_some(uid),
+            uid: known,
             status: PodStatus::default(),
             delete: false,
             sent: pod.status.as_ref().and_then(|status| serde_json::to_value(status).ok()),
@@ -80,9 +86,13 @@ impl Statuses {
 
     /// A static pod's mirror in the API is this one now.
     pub fn mirrored(&self, uid: &str, mirror: Option<&Pod>) {
+        let its = mirror.and_then(|mirror| mirror.metadata.uid.clone());
+        match &its {
+            Some(its) => self.mirrors.lock().insert(uid.to_owned(), its.clone()),
+            None => self.mirrors.lock().remove(uid),
+        };
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(uid) else { return };
-        let its = mirror.and_then(|mirror| mirror.metadata.uid.clone());
         if entry.uid == its {
             return;
         }
@@ -93,22 +103,10 @@ impl Statuses {
         self.changed.notify_one();
     }
 
-    /// What others see of a pod is not what was sent: send it again.
-    pub fn seen(&self, uid: &str, pod: &Pod) {
-        let mut entries = self.entries.lock();
-        let Some(entry) = entries.get_mut(uid) else { return };
-        let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
-        if !entry.in_flight && !entry.dirty && phase != entry.status.phase {
-            entry.sent = None;
-            entry.dirty = true;
-            drop(entries);
-            self.changed.notify_one();
-        }
-    }
-
     /// The pod is gone from the API; nothing more is written about it.
     pub fn forget(&self, uid: &str) {
         self.entries.lock().remove(uid);
+        self.mirrors.lock().remove(uid);
     }
 
     /// Writes until the token is cancelled.

@@ -85,6 +85,13 @@ impl Containerd {
         found
     }
 
+    /// The folders that containerd keeps for its containers.
+    fn bundles(&self) -> Vec<PathBuf> {
+        let entries = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let namespaces = entries(self.dir.path().join("state/io.containerd.runtime.v2.task"));
+        namespaces.flat_map(|namespace| entries(namespace.path())).map(|entry| entry.path()).collect()
+    }
+
     fn cgroup_roots(&self) -> Vec<PathBuf> {
         let name = self.cgroup.trim_start_matches('/');
         let mounted = Path::new("/sys/fs/cgroup");
@@ -101,6 +108,13 @@ impl Containerd {
 impl Drop for Containerd {
     fn drop(&mut self) {
         self.kill();
+        // The sockets of shims are not in our folder; where they are is written there.
+        for bundle in self.bundles() {
+            let address = std::fs::read_to_string(bundle.join("address")).unwrap_or_default();
+            if let Some(socket) = address.trim().strip_prefix("unix://") {
+                let _ = std::fs::remove_file(socket);
+            }
+        }
         // First what starts others, then all that is in the control groups, then whatever has our folder open.
         for pid in self.all_shims() {
             kill(pid);
@@ -125,7 +139,7 @@ impl Drop for Containerd {
         while groups.iter().any(|group| std::fs::remove_dir(group).is_err() && group.exists())
             && Instant::now() < ends
         {
-            std::thread::yield_now();
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 }

@@ -126,8 +126,8 @@ impl Host {
                 continue;
             }
             let file = dir.join(file);
-            // The containers that run have this very file mounted: it is written in place, and once.
-            if !file.exists() {
+            // Containers that run have this very file mounted, so it is written in place.
+            if std::fs::read_to_string(&file).ok().as_ref() != Some(&text) {
                 std::fs::write(&file, text)?;
             }
             mounts.push(plain(file, path));

@@ -111,7 +111,9 @@ fn plan_sandbox(situation: Situation<'_>, spec: &PodSpec, plan: &mut Plan) -> bo
     if all_done || (never && had_containers) {
         return true;
     }
-    if memory.busy.contains(&Work::Sandbox) {
+    // One that is being removed takes the pod off the network when it is gone.
+    let removing = memory.busy.iter().any(|work| matches!(work, Work::RemoveSandbox(_)));
+    if removing || memory.busy.contains(&Work::Sandbox) {
         return false;
     }
     if !view.sandboxes.is_empty() {

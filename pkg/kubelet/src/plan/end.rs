@@ -33,8 +33,9 @@ pub(super) fn plan(situation: Situation<'_>, ending: &Ending, plan: &mut Plan) {
         }
         return;
     }
+    let removing = memory.busy.iter().any(|work| matches!(work, Work::RemoveSandbox(_)));
     if !memory.cleaned {
-        if !memory.busy.contains(&Work::CleanUp) {
+        if !removing && !memory.busy.contains(&Work::CleanUp) {
             plan.actions.push(Action::CleanUp);
         }
         return;

@@ -1,6 +1,8 @@
 //! The status of a pod, as upstream's kubelet would write it.
 
-use super::{ADDRESSES, Ending, Kind, Situation, conditions, containers_of, end, phase, should_restart};
+use super::{
+    ADDRESSES, Ending, Kind, Situation, Work, conditions, containers_of, end, phase, should_restart,
+};
 use crate::runtime::{ContainerState as Runs, ContainerView};
 use api::kinds::pod_spec::requests::qos_class;
 use jiff::Timestamp;
@@ -308,7 +310,9 @@ fn waiting(
         Kind::Sidecar => true,
         Kind::Regular => should_restart(container, spec, *code),
     };
-    if !again {
+    // One that is being started again has waited enough.
+    let starting = situation.memory.busy.contains(&Work::Start(container.name.clone()));
+    if !again || starting {
         return None;
     }
     let remembered = situation.memory.containers.get(&container.name)?;
@@ -361,7 +365,10 @@ fn state_of(situation: Situation<'_>, view: &ContainerView) -> ContainerState {
             state.terminated = Some(ContainerStateTerminated {
                 exit_code: *code,
                 reason: Some(reason.into()),
-                message: message.clone().or_else(|| situation.memory.messages.get(&view.id).cloned()),
+                message: message
+                    .clone()
+                    .or_else(|| situation.memory.messages.get(&view.id).cloned())
+                    .filter(|message| !message.is_empty()),
                 started_at: started_at.or(Some(view.created_at)).map(seconds),
                 finished_at: Some(seconds(*finished_at)),
                 container_id: id_of(situation, view),

@@ -1,1 +1,324 @@
-//! Tables of situations.
+//! Tables of situations: what is wanted, what is seen, and what follows.
+
+use super::*;
+use crate::runtime::{ImageId, PodRef, SandboxSpec};
+use serde_json::{Value, json};
+
+const NOW_S: i64 = 1_000_000;
+
+fn at(offset_s: i64) -> Timestamp {
+    Timestamp::from_second(NOW_S + offset_s).expect("a time")
+}
+
+/// A situation that is built up step by step.
+struct Scene {
+    pod: Pod,
+    view: PodView,
+    memory: Memory,
+}
+
+impl Scene {
+    fn new(spec: Value) -> Scene {
+        let pod = json!({"metadata": {"namespace": "default", "name": "p", "uid": "u", "generation": 1}, "spec": spec});
+        let pod_ref = PodRef { namespace: "default".into(), name: "p".into(), uid: "u".into() };
+        Scene {
+            pod: serde_json::from_value(pod).expect("a pod"),
+            view: PodView { pod: pod_ref, sandboxes: vec![], containers: vec![] },
+            memory: Memory { volumes: Volumes::Ready, ..Memory::default() },
+        }
+    }
+
+    fn sandbox(mut self, pid: Option<u32>) -> Scene {
+        let annotations = BTreeMap::from([(ADDRESSES.to_owned(), "10.0.0.5".to_owned())]);
+        self.view.sandboxes.push(SandboxView {
+            id: SandboxId("s".into()),
+            spec: SandboxSpec { annotations, ..SandboxSpec::default() },
+            pid,
+            created_at: at(-100),
+        });
+        self
+    }
+
+    fn container(mut self, name: &str, attempt: u32, state: ContainerState) -> Scene {
+        self.view.containers.push(ContainerView {
+            id: ContainerId(format!("{name}-{attempt}")),
+            sandbox: SandboxId("s".into()),
+            name: name.into(),
+            attempt,
+            image: ImageId("sha256:1".into()),
+            image_ref: "busybox".into(),
+            state,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            log_path: "/log".into(),
+            created_at: at(-90),
+        });
+        self
+    }
+
+    fn running(self, name: &str) -> Scene {
+        self.container(name, 0, ContainerState::Running { started_at: at(-80), pid: 7 })
+    }
+
+    fn exited(self, name: &str, attempt: u32, code: i32) -> Scene {
+        let state = ContainerState::Exited {
+            started_at: Some(at(-80)),
+            finished_at: at(-1),
+            code,
+            out_of_memory: false,
+            message: None,
+        };
+        self.container(name, attempt, state)
+    }
+
+    fn deleted(mut self, grace_s: i64) -> Scene {
+        self.pod.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+        self.pod.metadata.deletion_grace_period_seconds = Some(grace_s);
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Memory)) -> Scene {
+        change(&mut self.memory);
+        self
+    }
+
+    fn plan(&self) -> Plan {
+        let node = NodeFacts { addresses: vec!["192.0.2.1".into()], runtime: "containerd".into() };
+        plan_pod(Situation {
+            pod: &self.pod,
+            view: &self.view,
+            memory: &self.memory,
+            node: &node,
+            now: at(0),
+        })
+    }
+
+    #[track_caller]
+    fn check(&self, actions: &[&str], phase: &str) -> Plan {
+        let plan = self.plan();
+        let said: Vec<String> = plan.actions.iter().map(say).collect();
+        assert_eq!(said, actions);
+        assert_eq!(plan.status.phase.as_deref(), Some(phase));
+        plan
+    }
+}
+
+fn say(action: &Action) -> String {
+    match action {
+        Action::MountVolumes => "mount".into(),
+        Action::StartSandbox { attempt } => format!("sandbox {attempt}"),
+        Action::StartContainer { name, attempt, .. } => format!("start {name} {attempt}"),
+        Action::TellBackOff { name, .. } => format!("tell {name}"),
+        Action::CancelStart(name) => format!("cancel {name}"),
+        Action::StopContainer { id, grace_s, .. } => format!("stop {} {grace_s}", id.0),
+        Action::ForgetContainer { id, .. } => format!("forget {}", id.0),
+        Action::RemoveSandbox(id) => format!("remove {}", id.0),
+        Action::CleanUp => "clean".into(),
+    }
+}
+
+fn one() -> Value {
+    json!({"restartPolicy": "Always", "containers": [{"name": "c", "image": "busybox"}]})
+}
+
+fn policy(policy: &str) -> Value {
+    let mut spec = one();
+    spec["restartPolicy"] = policy.into();
+    spec
+}
+
+#[test]
+fn a_new_pod_gets_volumes_and_a_sandbox_at_once_and_then_its_containers() {
+    Scene::new(one()).with(|memory| memory.volumes = Volumes::None).check(&["mount", "sandbox 0"], "Pending");
+    let busy = |memory: &mut Memory| {
+        memory.volumes = Volumes::None;
+        memory.busy = [Work::Volumes, Work::Sandbox].into();
+    };
+    Scene::new(one()).with(busy).check(&[], "Pending");
+    Scene::new(one()).sandbox(Some(1)).check(&["start c 0"], "Pending");
+    let plan = Scene::new(one()).sandbox(Some(1)).running("c").check(&[], "Running");
+    assert_eq!(plan.status.pod_ip.as_deref(), Some("10.0.0.5"));
+    let ready = plan.status.conditions.expect("conditions");
+    assert!(ready.iter().all(|condition| condition.status == "True"), "{ready:#?}");
+}
+
+#[test]
+fn restart_policies() {
+    for (restart, code, actions, phase) in [
+        ("Always", 0, vec!["start c 1"], "Running"),
+        ("OnFailure", 1, vec!["start c 1"], "Running"),
+        ("OnFailure", 0, vec!["remove s"], "Succeeded"),
+        ("Never", 0, vec!["remove s"], "Succeeded"),
+        ("Never", 1, vec!["remove s"], "Failed"),
+    ] {
+        Scene::new(policy(restart)).sandbox(Some(1)).exited("c", 0, code).check(&actions, phase);
+    }
+}
+
+#[test]
+fn a_container_that_crashes_again_waits() {
+    let crashed = |memory: &mut Memory| {
+        let backoff = BackOff::default().next(at(-30), at(-20), CRASH_FIRST_S);
+        memory.containers.entry("c".into()).or_default().backoff = backoff;
+    };
+    let plan =
+        Scene::new(one()).sandbox(Some(1)).exited("c", 1, 1).with(crashed).check(&["tell c"], "Running");
+    assert_eq!(plan.look_again, Some(at(9)));
+    let status = &plan.status.container_statuses.expect("statuses")[0];
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.clone()).expect("it waits");
+    assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
+    let message = "back-off 10s restarting failed container=c pod=p_default(u)";
+    assert_eq!(waiting.message.as_deref(), Some(message));
+    assert_eq!(status.restart_count, 1);
+    let starting = |memory: &mut Memory| {
+        crashed(memory);
+        memory.busy = [Work::Start("c".into())].into();
+    };
+    let plan = Scene::new(one()).sandbox(Some(1)).exited("c", 0, 1).with(starting).check(&[], "Running");
+    let state = plan.status.container_statuses.expect("statuses")[0].state.clone().expect("a state");
+    assert!(state.terminated.is_some(), "one that is being started waits for nothing");
+}
+
+#[test]
+fn init_containers_run_in_order_and_sidecars_beside_them() {
+    let spec = json!({"restartPolicy": "Always", "containers": [{"name": "c"}], "initContainers": [
+        {"name": "a"}, {"name": "side", "restartPolicy": "Always"}, {"name": "b"}]});
+    let scene = || Scene::new(spec.clone()).sandbox(Some(1));
+    scene().check(&["start a 0"], "Pending");
+    scene().running("a").check(&[], "Pending");
+    scene().exited("a", 0, 1).check(&["start a 1"], "Pending");
+    scene().exited("a", 0, 0).check(&["start side 0"], "Pending");
+    scene().exited("a", 0, 0).running("side").check(&["start b 0"], "Pending");
+    let ready = scene().exited("a", 0, 0).running("side").exited("b", 0, 0);
+    ready.check(&["start c 0"], "Pending");
+    ready.running("c").check(&[], "Running");
+    let died = scene().exited("a", 0, 0).exited("side", 0, 1).exited("b", 0, 0).running("c");
+    died.check(&["start side 1"], "Running");
+}
+
+#[test]
+fn an_init_container_that_fails_for_good_fails_the_pod() {
+    let spec =
+        json!({"restartPolicy": "Never", "containers": [{"name": "c"}], "initContainers": [{"name": "a"}]});
+    let scene = Scene::new(spec).sandbox(Some(1)).exited("a", 0, 1);
+    scene.check(&["remove s"], "Failed");
+}
+
+#[test]
+fn a_pod_ends_step_by_step() {
+    let scene = || Scene::new(one()).deleted(5);
+    scene().sandbox(Some(1)).running("c").check(&["stop c-0 5"], "Running");
+    let stopping = |memory: &mut Memory| {
+        memory.stopping.insert(ContainerId("c-0".into()), at(5));
+        memory.ending_since = Some(at(0));
+    };
+    scene().sandbox(Some(1)).running("c").with(stopping).check(&[], "Running");
+    Scene::new(one())
+        .deleted(1)
+        .sandbox(Some(1))
+        .running("c")
+        .with(stopping)
+        .check(&["stop c-0 1"], "Running");
+    scene().sandbox(Some(1)).exited("c", 0, 0).check(&["remove s"], "Succeeded");
+    scene().check(&["clean"], "Pending");
+    let plan = scene().with(|memory| memory.cleaned = true).check(&[], "Pending");
+    assert!(plan.finished);
+    let starting = |memory: &mut Memory| memory.busy = [Work::Start("c".into())].into();
+    scene().sandbox(Some(1)).with(starting).check(&["cancel c"], "Pending");
+}
+
+#[test]
+fn sidecars_end_last_and_in_reverse() {
+    let spec = json!({"restartPolicy": "Always", "containers": [{"name": "c"}], "initContainers": [
+        {"name": "one", "restartPolicy": "Always"}, {"name": "two", "restartPolicy": "Always"}]});
+    let scene = || Scene::new(spec.clone()).deleted(5).sandbox(Some(1)).running("one");
+    scene().running("two").running("c").check(&["stop c-0 5"], "Running");
+    scene().running("two").exited("c", 0, 0).check(&["stop two-0 5"], "Running");
+    scene().exited("two", 0, 0).exited("c", 0, 0).check(&["stop one-0 5"], "Running");
+}
+
+#[test]
+fn a_dead_sandbox_is_replaced_and_what_ran_runs_again() {
+    let dead = Scene::new(one()).sandbox(None).exited("c", 0, 137);
+    let plan = dead.check(&["remove s"], "Running");
+    let gone = Scene::new(one()).with(|memory| memory.status = plan.status.clone());
+    gone.check(&["sandbox 1"], "Running");
+    let again = Scene::new(one()).sandbox(Some(2)).with(|memory| memory.status = plan.status.clone());
+    again.check(&["start c 1"], "Running");
+    Scene::new(policy("Never")).sandbox(None).exited("c", 0, 137).check(&["remove s"], "Failed");
+}
+
+#[test]
+fn probes_kill_and_hold_back() {
+    let mut spec = one();
+    spec["containers"][0]["livenessProbe"] = json!({"exec": {"command": ["x"]}});
+    spec["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["x"]}});
+    spec["terminationGracePeriodSeconds"] = 9.into();
+    let probed = |liveness, readiness| {
+        let spec = spec.clone();
+        Scene::new(spec).sandbox(Some(1)).running("c").with(move |memory| {
+            let probed = Probed { liveness, readiness, startup: None };
+            memory.probed.insert(ContainerId("c-0".into()), probed);
+        })
+    };
+    let ready = |plan: &Plan| plan.status.container_statuses.as_ref().expect("statuses")[0].ready;
+    assert!(!ready(&probed(None, None).check(&[], "Running")), "not ready until it is asked");
+    assert!(ready(&probed(Some(true), Some(true)).check(&[], "Running")));
+    let killed = probed(Some(false), Some(true)).check(&["stop c-0 9"], "Running");
+    let Action::StopContainer { message, .. } = &killed.actions[0] else { panic!("a stop") };
+    assert_eq!(message, "Container c failed liveness probe, will be restarted");
+}
+
+#[test]
+fn a_deadline_ends_a_pod() {
+    let mut spec = one();
+    spec["activeDeadlineSeconds"] = 60.into();
+    let started = |offset: i64| {
+        move |memory: &mut Memory| {
+            memory.status.start_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(offset)));
+        }
+    };
+    let plan =
+        Scene::new(spec.clone()).sandbox(Some(1)).running("c").with(started(-10)).check(&[], "Running");
+    assert_eq!(plan.look_again, Some(at(50)));
+    let late = Scene::new(spec).sandbox(Some(1)).running("c").with(started(-60));
+    let plan = late.check(&["stop c-0 30"], "Failed");
+    assert_eq!(plan.status.reason.as_deref(), Some("DeadlineExceeded"));
+}
+
+#[test]
+fn only_the_newest_ended_containers_are_kept() {
+    let scene = Scene::new(one()).sandbox(Some(1)).exited("c", 0, 1).exited("c", 1, 1).exited("c", 2, 1);
+    let running = scene.container("c", 3, ContainerState::Running { started_at: at(-5), pid: 9 });
+    let plan = running.plan();
+    let mut said: Vec<String> = plan.actions.iter().map(say).collect();
+    said.sort();
+    assert_eq!(said, ["forget c-0", "forget c-1"]);
+    let status = &plan.status.container_statuses.expect("statuses")[0];
+    assert_eq!(status.restart_count, 3);
+    assert!(status.last_state.as_ref().is_some_and(|state| state.terminated.is_some()));
+}
+
+#[test]
+fn a_failed_pull_becomes_a_pull_that_waits() {
+    let failed = |memory: &mut Memory| {
+        let container = memory.containers.entry("c".into()).or_default();
+        container.waiting = Some(("ErrImagePull".into(), "no such image".into()));
+        container.retry_at = Some(at(10));
+        container.pull_delay_s = 10;
+        container.next_waiting = Some(at(1));
+    };
+    let reason = |plan: &Plan| {
+        let status = plan.status.container_statuses.clone().expect("statuses").remove(0);
+        status.state.and_then(|state| state.waiting).and_then(|waiting| waiting.reason).expect("a reason")
+    };
+    let first = Scene::new(one()).sandbox(Some(1)).with(failed).check(&[], "Pending");
+    assert_eq!(reason(&first), "ErrImagePull");
+    let waits = |memory: &mut Memory| {
+        failed(memory);
+        memory.containers.entry("c".into()).or_default().next_waiting = Some(at(0));
+    };
+    let then = Scene::new(one()).sandbox(Some(1)).with(waits).check(&["tell c"], "Pending");
+    assert_eq!(reason(&then), "ImagePullBackOff");
+}

@@ -327,7 +327,7 @@ pub struct Credentials {
 
 /// What runs in a container besides its own process, or what somebody attached to.
 pub struct Session {
-    /// Its standard input, if it was asked for.
+    /// Its standard input, if it was asked for. It ends when this is shut down or dropped.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     /// Its standard output; a terminal's whole output.
     pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,

@@ -14,7 +14,10 @@ async fn a_new_kubelet_finds_all_pods_and_the_ends_it_missed() {
     let pod = node.pod("found");
     let first = node.restarted();
     let sandbox = first.start_sandbox(&pod, &node.sandbox(&pod)).await.expect("a sandbox").id;
-    let runs = first.start_container(&pod, &sandbox, &node.shell(&pod, "runs", "exec sleep 1000")).await.expect("one");
+    let runs = first
+        .start_container(&pod, &sandbox, &node.shell(&pod, "runs", "exec sleep 1000"))
+        .await
+        .expect("one");
     let ends = first.start_container(&pod, &sandbox, &node.shell(&pod, "ends", "exit 9")).await.expect("one");
     drop(first);
     assert_eq!(node.end(&pod, &ends.id).await, (9, false));
@@ -33,13 +36,12 @@ async fn a_new_kubelet_finds_all_pods_and_the_ends_it_missed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containerd_may_be_killed() {
-    let mut containerd = testing::Containerd::start();
+    // One that is hurt cannot be shared.
     let node = Node::on(Arc::new(testing::Containerd::start())).await;
-    // The one that is hurt cannot be shared, so it is taken out of the node.
-    drop(containerd);
-    let Node { runtime, config, image, containerd: shared } = node;
-    containerd = Arc::into_inner(shared).expect("nobody else has it");
-    let pod = kubelet::runtime::PodRef { namespace: "default".into(), name: "kept".into(), uid: "kept".into() };
+    let Node { runtime, config, image, containerd } = node;
+    let mut containerd = Arc::into_inner(containerd).expect("nobody else has it");
+    let pod =
+        kubelet::runtime::PodRef { namespace: "default".into(), name: "kept".into(), uid: "kept".into() };
     let sandbox = kubelet::runtime::SandboxSpec {
         hostname: "kept".into(),
         cgroup_parent: format!("{}/podkept", containerd.cgroup()),
@@ -84,7 +86,8 @@ async fn containerd_may_be_killed() {
     .await;
     runtime.remove_sandbox(&sandbox).await.expect("it goes");
     assert_eq!(containerd.cgroups(), Vec::<std::path::PathBuf>::new());
-    eventually("no shim is left", || async { containerd.shims(&config.namespace).is_empty().then_some(()) }).await;
+    eventually("no shim is left", || async { containerd.shims(&config.namespace).is_empty().then_some(()) })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,8 @@ fn me(password: &str) -> Credentials {
 async fn images_are_pulled_by_tag_and_digest_and_run() {
     let node = Node::start().await;
     let registry = Registry::start(false);
-    let digest = registry.push(&archive("httpd", node.containerd.dir()), "app:v1", &RegistryAuth::Anonymous).await;
+    let digest =
+        registry.push(&archive("httpd", node.containerd.dir()), "app:v1", &RegistryAuth::Anonymous).await;
     let name = format!("{}/app:v1", registry.address);
     let steps = Mutex::new(Vec::new());
     let image = node.runtime.pull(&name, &[], &|step: Progress| steps.lock().expect("ours").push(step)).await;
@@ -42,8 +43,9 @@ async fn images_are_pulled_by_tag_and_digest_and_run() {
     node.runtime.remove_sandbox(&sandbox).await.expect("it goes");
     node.runtime.remove_image(&image.id).await.expect("it goes");
     node.runtime.remove_image(&image.id).await.expect("it is gone");
-    let left: Vec<_> = node.runtime.images().await.expect("a list").into_iter().map(|image| image.id).collect();
-    assert_eq!(left, [node.image.clone()]);
+    let left: Vec<_> =
+        node.runtime.images().await.expect("a list").into_iter().map(|image| image.id).collect();
+    assert_eq!(left, std::slice::from_ref(&node.image));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +63,8 @@ async fn credentials_are_tried_in_order() {
     assert!(matches!(&error, Error::ImageRefused(text) if *text == expected), "{error}");
     let error = node.runtime.pull(&name, &[me("wrong")], &|_| {}).await.expect_err("a wrong password");
     assert!(matches!(error, Error::ImageRefused(_)), "{error}");
-    let image = node.runtime.pull(&name, &[me("wrong"), me("secret")], &|_| {}).await.expect("the second is right");
+    let image =
+        node.runtime.pull(&name, &[me("wrong"), me("secret")], &|_| {}).await.expect("the second is right");
     assert_eq!(image.tags, [name]);
 }
 
@@ -80,7 +83,10 @@ async fn a_missing_image_is_told_as_upstream_tells_it() {
     drop(registry);
     let error = node.runtime.pull(&name, &[], &|_| {}).await.expect_err("nobody answers");
     assert!(matches!(&error, Error::Unavailable { .. }), "{error}");
-    assert!(error.to_string().contains(&format!("failed to do request: Head \"http://{address}/v2/nothing\"")), "{error}");
+    assert!(
+        error.to_string().contains(&format!("failed to do request: Head \"http://{address}/v2/nothing\"")),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +96,10 @@ async fn mirrors_come_first_and_pulls_of_one_image_join() {
     registry.push(&archive("httpd", node.containerd.dir()), "library/web:v2", &RegistryAuth::Anonymous).await;
     let folder = node.config.registries_dir.join("docker.io");
     std::fs::create_dir_all(&folder).expect("a folder");
-    let hosts = format!("server = \"http://127.0.0.1:1\"\n[host.\"http://{}\"]\n  capabilities = [\"pull\"]\n", registry.address);
+    let hosts = format!(
+        "server = \"http://127.0.0.1:1\"\n[host.\"http://{}\"]\n  capabilities = [\"pull\"]\n",
+        registry.address
+    );
     std::fs::write(folder.join("hosts.toml"), hosts).expect("written");
     let mut events = node.runtime.events();
     assert_eq!(in_time("the first event", events.next()).await, Some(Event::Lost));
@@ -108,7 +117,10 @@ async fn mirrors_come_first_and_pulls_of_one_image_join() {
 async fn archives_are_imported() {
     let node = Node::start().await;
     let busybox = node.runtime.image("busybox").await.expect("an answer").expect("imported");
-    assert_eq!((busybox.id.clone(), busybox.tags.clone()), (node.image.clone(), vec!["docker.io/library/busybox:latest".to_owned()]));
+    assert_eq!(
+        (busybox.id.clone(), busybox.tags.clone()),
+        (node.image.clone(), vec!["docker.io/library/busybox:latest".to_owned()])
+    );
     // As `docker save` writes it: no manifest, a plain layer.
     let saved = node.config.root_dir.join("saved.tar");
     let layer = {
@@ -120,11 +132,19 @@ async fn archives_are_imported() {
         layer.append_data(&mut header, "file", &b"abc"[..]).expect("appended");
         layer.into_inner().expect("a layer")
     };
-    let digest: String = ring::digest::digest(&ring::digest::SHA256, &layer).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    let config = format!(r#"{{"config":{{"User":"33","Cmd":["/x"]}},"rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#);
+    let digest: String = ring::digest::digest(&ring::digest::SHA256, &layer)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let config = format!(
+        r#"{{"config":{{"User":"33","Cmd":["/x"]}},"rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#
+    );
     let manifest = r#"[{"Config":"c.json","RepoTags":["saved:v1"],"Layers":["one/layer.tar"]}]"#;
     let mut archive = tar::Builder::new(std::fs::File::create(&saved).expect("a file"));
-    for (name, bytes) in [("c.json", config.as_bytes()), ("one/layer.tar", &layer), ("manifest.json", manifest.as_bytes())] {
+    for (name, bytes) in
+        [("c.json", config.as_bytes()), ("one/layer.tar", &layer), ("manifest.json", manifest.as_bytes())]
+    {
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
@@ -138,6 +158,9 @@ async fn archives_are_imported() {
     let broken = node.config.root_dir.join("broken.tar");
     std::fs::write(&broken, "no archive").expect("written");
     let error = node.runtime.import(&broken).await.expect_err("no archive");
-    assert!(error.to_string().starts_with(&format!("{} is not an image archive", broken.display())), "{error}");
+    assert!(
+        error.to_string().starts_with(&format!("{} is not an image archive", broken.display())),
+        "{error}"
+    );
     assert_eq!(node.runtime.images().await.expect("a list").len(), 2);
 }

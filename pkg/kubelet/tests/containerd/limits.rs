@@ -22,7 +22,8 @@ fn seen(node: &Node, group: &str) -> Vec<String> {
     let cgroups = node.runtime.cgroups();
     let read = |controller: &str, file: &str| {
         let path = cgroups.folder(controller, group).join(file);
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         text.trim().to_owned()
     };
     match cgroups.version() {
@@ -57,12 +58,18 @@ async fn limits_of_pods_and_containers_reach_the_kernel() {
     assert_eq!(seen(&node, &group), ["512", "50000 100000", "134217728", "100"]);
     let own = format!("{group}/{}", container.id.0);
     assert_eq!(seen(&node, &own), ["512", "50000 100000", "67108864", "50"]);
-    eventually("it says its score", || async { (node.lines(&pod, "main") == ["stdout F 900"]).then_some(()) }).await;
+    eventually("it says its score", || async {
+        (node.lines(&pod, "main") == ["stdout F 900"]).then_some(())
+    })
+    .await;
     let less = Resources { memory_limit_bytes: 32 << 20, pids_limit: 20, ..limits() };
     node.runtime.update_container(&container.id, &less).await.expect("less");
     assert_eq!(seen(&node, &own), ["512", "50000 100000", "33554432", "20"]);
     let usage = node.runtime.usage(&pod).await.expect("figures");
-    assert!(usage["main"].memory_bytes > 0 && usage["main"].pids >= 1 && usage["main"].cpu_ns > 0, "{usage:?}");
+    assert!(
+        usage["main"].memory_bytes > 0 && usage["main"].pids >= 1 && usage["main"].cpu_ns > 0,
+        "{usage:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +86,11 @@ async fn who_uses_more_memory_than_allowed_is_killed_and_it_is_said_why() {
     assert_eq!(next(&mut events).await, Event::Changed(pod.clone()));
     // Also when it has been written down, and its control group is gone.
     let group = node.runtime.cgroups().folder("memory", &format!("{}/{}", node.cgroup(&pod), container.id.0));
-    let mut drive = Box::pin(async { loop { next(&mut events).await; } });
+    let mut drive = Box::pin(async {
+        loop {
+            next(&mut events).await;
+        }
+    });
     tokio::select! {
         () = &mut drive => {}
         () = eventually("its group is given back", || async { (!group.exists()).then_some(()) }) => {}
@@ -92,7 +103,8 @@ async fn a_container_that_forks_without_end_has_its_limit() {
     let node = Node::start().await;
     let pod = node.pod("forks");
     let resources = Resources { pids_limit: 10, ..Resources::default() };
-    let line = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1000 & done; exec sleep 1000";
+    let line =
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1000 & done; exec sleep 1000";
     let spec = ContainerSpec { resources, ..node.shell(&pod, "main", line) };
     let (sandbox, container) = node.run(&pod, &spec).await;
     eventually("it cannot fork", || async {

@@ -11,7 +11,9 @@ async fn logs_have_the_format_that_everybody_reads() {
     let line = "echo out; echo err >&2; head -c 20000 /dev/zero | tr '\\0' x; echo; printf 'no newline'";
     let (_, container) = node.run(&pod, &node.shell(&pod, "main", line)).await;
     assert_eq!(node.end(&pod, &container.id).await.0, 0);
-    let lines = eventually("all lines", || async { Some(node.lines(&pod, "main")).filter(|lines| lines.len() == 5) }).await;
+    let lines =
+        eventually("all lines", || async { Some(node.lines(&pod, "main")).filter(|lines| lines.len() == 5) })
+            .await;
     let of = |stream: &str| lines.iter().filter(|line| line.starts_with(stream)).cloned().collect::<Vec<_>>();
     assert_eq!(of("stderr"), ["stderr F err"]);
     let expected = [
@@ -33,11 +35,14 @@ async fn logs_have_the_format_that_everybody_reads() {
 async fn a_log_that_was_moved_away_is_opened_again() {
     let node = Node::start().await;
     let pod = node.pod("rotate");
-    let spec = ContainerSpec { stdin: true, ..node.shell(&pod, "main", "while read line; do echo $line; done") };
+    let spec =
+        ContainerSpec { stdin: true, ..node.shell(&pod, "main", "while read line; do echo $line; done") };
     let (_, container) = node.run(&pod, &spec).await;
     let mut stdin = node.runtime.attach(&container.id).await.expect("attached").stdin.expect("an input");
     let mut say = async |word: &str| {
-        tokio::io::AsyncWriteExt::write_all(&mut stdin, format!("{word}\n").as_bytes()).await.expect("written");
+        tokio::io::AsyncWriteExt::write_all(&mut stdin, format!("{word}\n").as_bytes())
+            .await
+            .expect("written");
         eventually("it is in the log", || async {
             node.lines(&pod, "main").iter().any(|line| line.ends_with(word)).then_some(())
         })
@@ -58,7 +63,8 @@ async fn nothing_is_lost_and_nobody_waits_while_no_kubelet_runs() {
     let node = Node::start().await;
     let pod = node.pod("away");
     // Far more than pipes hold.
-    let line = "i=0; while [ $i -lt 40000 ]; do echo line $i; i=$((i+1)); done; echo done > /done; exec sleep 1000";
+    let line =
+        "i=0; while [ $i -lt 40000 ]; do echo line $i; i=$((i+1)); done; echo done > /done; exec sleep 1000";
     let spec = node.shell(&pod, "main", line);
     let first = node.restarted();
     let sandbox = first.start_sandbox(&pod, &node.sandbox(&pod)).await.expect("a sandbox").id;
@@ -76,7 +82,11 @@ async fn a_logger_that_was_killed_is_replaced() {
     let pod = node.pod("killed");
     let mut events = node.runtime.events();
     assert_eq!(next(&mut events).await, Event::Lost);
-    let driving = tokio::spawn(async move { loop { next(&mut events).await; } });
+    let driving = tokio::spawn(async move {
+        loop {
+            next(&mut events).await;
+        }
+    });
     let line = "i=0; while :; do echo line $i; i=$((i+1)); usleep 2000; done";
     let (_, container) = node.run(&pod, &node.shell(&pod, "main", line)).await;
     let more_than = |count: usize| {
@@ -91,10 +101,14 @@ async fn a_logger_that_was_killed_is_replaced() {
         if let Some(pid) = pid
             && std::fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program)
         {
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).expect("killed");
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
+                .expect("killed");
         }
     }
     more_than(node.lines(&pod, "main").len() + 50).await;
-    assert!(matches!(node.state(&pod, &container.id).await, kubelet::runtime::ContainerState::Running { .. }));
+    assert!(matches!(
+        node.state(&pod, &container.id).await,
+        kubelet::runtime::ContainerState::Running { .. }
+    ));
     driving.abort();
 }

@@ -40,7 +40,9 @@ impl Registry {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("start docker-registry: {error}; apt-get install docker-registry"));
+            .unwrap_or_else(|error| {
+                panic!("start docker-registry: {error}; apt-get install docker-registry")
+            });
         let mut lines = BufReader::new(process.stderr.take().expect("piped above")).lines();
         let mut log = String::new();
         let address = loop {
@@ -72,7 +74,9 @@ impl Registry {
             entry.read_to_end(&mut bytes).expect("bytes");
             if path.ends_with("index.json") {
                 index = serde_json::from_slice(&bytes).expect("JSON");
-            } else if let Some((_, digest)) = path.split_once("blobs/sha256/").filter(|(_, digest)| !digest.is_empty()) {
+            } else if let Some((_, digest)) =
+                path.split_once("blobs/sha256/").filter(|(_, digest)| !digest.is_empty())
+            {
                 blobs.insert(format!("sha256:{digest}"), bytes);
             }
         }

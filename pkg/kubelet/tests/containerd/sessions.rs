@@ -32,7 +32,8 @@ async fn exec_has_streams_and_a_code() {
     let node = Node::start().await;
     let pod = node.pod("exec");
     let (_, container) = node.run(&pod, &node.shell(&pod, "main", "sleep 1000")).await;
-    let session = node.runtime.exec(&container.id, &command("echo out; echo err >&2; exit 3")).await.expect("it runs");
+    let session =
+        node.runtime.exec(&container.id, &command("echo out; echo err >&2; exit 3")).await.expect("it runs");
     assert_eq!(finish(session).await, ("out\n".into(), "err\n".into(), 3));
     let with_input = ExecSpec { stdin: true, ..command("sort; hostname") };
     let mut session = node.runtime.exec(&container.id, &with_input).await.expect("it runs");
@@ -53,7 +54,11 @@ async fn a_large_output_comes_whole() {
     let node = Node::start().await;
     let pod = node.pod("large");
     let (_, container) = node.run(&pod, &node.shell(&pod, "main", "sleep 1000")).await;
-    let session = node.runtime.exec(&container.id, &command("head -c 3000000 /dev/zero | tr '\\0' x")).await.expect("it runs");
+    let session = node
+        .runtime
+        .exec(&container.id, &command("head -c 3000000 /dev/zero | tr '\\0' x"))
+        .await
+        .expect("it runs");
     let (stdout, _, code) = finish(session).await;
     assert_eq!((stdout.len(), code), (3_000_000, 0));
 }
@@ -84,9 +89,14 @@ async fn what_nobody_waits_for_is_killed() {
     let node = Node::start().await;
     let pod = node.pod("drop");
     let (_, container) = node.run(&pod, &node.shell(&pod, "main", "sleep 1000")).await;
-    let session = node.runtime.exec(&container.id, &command("echo on; exec sleep 4321")).await.expect("it runs");
+    let session =
+        node.runtime.exec(&container.id, &command("echo on; exec sleep 4321")).await.expect("it runs");
     let count = || async {
-        let session = node.runtime.exec(&container.id, &command("ps -o args | grep -c '^sleep 4321'")).await.expect("it runs");
+        let session = node
+            .runtime
+            .exec(&container.id, &command("ps -o args | grep -c '^sleep 4321'"))
+            .await
+            .expect("it runs");
         finish(session).await.0.trim().to_owned()
     };
     eventually("it runs", || async { (count().await == "1").then_some(()) }).await;
@@ -101,7 +111,11 @@ async fn attaching_gives_input_and_what_comes_from_now_on() {
     let spec = ContainerSpec {
         stdin: true,
         stdin_once: true,
-        ..node.shell(&pod, "main", "while read line; do echo got $line; echo err $line >&2; done; echo end; exit 6")
+        ..node.shell(
+            &pod,
+            "main",
+            "while read line; do echo got $line; echo err $line >&2; done; echo end; exit 6",
+        )
     };
     let (_, container) = node.run(&pod, &spec).await;
     let mut session = node.runtime.attach(&container.id).await.expect("attached");
@@ -109,7 +123,10 @@ async fn attaching_gives_input_and_what_comes_from_now_on() {
     stdin.write_all(b"one\ntwo\n").await.expect("written");
     drop(stdin);
     let (stdout, stderr, code) = finish(session).await;
-    assert_eq!((stdout.as_str(), stderr.as_str(), code), ("got one\ngot two\nend\n", "err one\nerr two\n", 6));
+    assert_eq!(
+        (stdout.as_str(), stderr.as_str(), code),
+        ("got one\ngot two\nend\n", "err one\nerr two\n", 6)
+    );
     // It is in the log as well.
     assert_eq!(node.lines(&pod, "main").len(), 5);
 }

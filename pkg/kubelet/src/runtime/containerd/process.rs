@@ -61,7 +61,9 @@ impl Engine {
     pub(super) async fn kill(&self, id: &str) -> Result<(), Error> {
         loop {
             match self.task(id).await? {
-                None => return Ok(()),
+                // Whoever asked for it may have died before it was made: the shim is there all the same, and goes with
+                // the task.
+                None => return self.delete_task(id).await.map(drop),
                 Some(task) if task.status() == Status::Stopped => {}
                 Some(_) => {
                     self.signal(id, Signal::SIGKILL as i32, true).await?;

@@ -16,7 +16,10 @@ use std::path::PathBuf;
 
 /// By this containerd knows what the bytes of a specification are.
 const SPEC_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
-const DEFAULT_RUNTIME: &str = "io.containerd.runc.v2";
+const RUNC: &str = "io.containerd.runc.v2";
+/// By this the shim knows what the bytes of its options are, and this is the one that says where runc's state is.
+const RUNC_OPTIONS: &str = "containerd.runc.v1.Options";
+const RUNC_OPTIONS_ROOT: u8 = 7;
 /// As large as upstream's.
 const SHM_OPTIONS: &str = "mode=1777,size=67108864";
 
@@ -31,7 +34,7 @@ impl Engine {
         let mut container = api::Container {
             id: id.0.clone(),
             labels: record::labels("sandbox", pod, &id),
-            runtime: Some(api::container::Runtime { name: runtime, ..Default::default() }),
+            runtime: Some(runtime),
             ..Default::default()
         };
         set_spec(&mut container, &oci);
@@ -165,22 +168,40 @@ impl Engine {
         self.config.state_dir.join("sandboxes").join(&id.0)
     }
 
-    /// containerd's name of a runtime.
-    fn runtime(&self, handler: &str) -> Result<String, Error> {
-        if handler.is_empty() {
-            return Ok(self
-                .config
-                .handlers
-                .get("runc")
-                .cloned()
-                .unwrap_or_else(|| DEFAULT_RUNTIME.to_owned()));
+    /// The runtime of a handler, as containerd knows it.
+    fn runtime(&self, handler: &str) -> Result<api::container::Runtime, Error> {
+        let handlers = &self.config.handlers;
+        let name = match handlers.get(if handler.is_empty() { "runc" } else { handler }) {
+            Some(name) => name.clone(),
+            None if handler.is_empty() => RUNC.to_owned(),
+            None => {
+                let text = format!("failed to get sandbox runtime: no runtime for {handler:?} is configured");
+                return Err(Error::Container(text));
+            }
+        };
+        let mut runtime = api::container::Runtime { name, ..Default::default() };
+        if runtime.name == RUNC {
+            // runc's own state is ours alone: two nodes on one machine may have a static pod of the same id.
+            let options = runtime.options.get_or_insert_default();
+            options.type_url = RUNC_OPTIONS.to_owned();
+            options.value =
+                text_field(RUNC_OPTIONS_ROOT, &self.config.state_dir.join("runc").display().to_string());
         }
-        self.config.handlers.get(handler).cloned().ok_or_else(|| {
-            Error::Container(format!(
-                "failed to get sandbox runtime: no runtime for {handler:?} is configured"
-            ))
-        })
+        Ok(runtime)
     }
+}
+
+/// A message with one field of text, as protobuf has it.
+fn text_field(number: u8, text: &str) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = text.len();
+    while length >= 0x80 {
+        bytes.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    bytes.extend_from_slice(text.as_bytes());
+    bytes
 }
 
 /// Puts a specification onto a container.
@@ -203,4 +224,15 @@ fn is_mounted(folder: &std::path::Path) -> std::io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     let parent = folder.parent().unwrap_or(folder);
     Ok(std::fs::metadata(folder)?.dev() != std::fs::metadata(parent)?.dev())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text_field;
+
+    #[test]
+    fn text_is_encoded_as_protobuf_has_it() {
+        assert_eq!(text_field(7, "ab"), [0x3a, 2, b'a', b'b']);
+        assert_eq!(text_field(7, &"x".repeat(300))[..4], [0x3a, 0xac, 0x02, b'x']);
+    }
 }

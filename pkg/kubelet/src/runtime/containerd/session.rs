@@ -84,7 +84,10 @@ impl Engine {
         let started = tasks.start(request).await;
         started.map_err(|status| refused(&format!("failed to start exec {exec_id:?}"), &id, &status))?;
         let stdin = match &streams.stdin {
-            Some(path) => Some(Box::new(Stdin { pipe: Some(sender(path).await?), closes: None }) as Input),
+            Some(path) => {
+                let closes = Some(Closes { engine: self.clone(), id: id.clone(), exec_id: exec_id.clone() });
+                Some(Box::new(Stdin { pipe: Some(sender(path).await?), closes }) as Input)
+            }
             None => None,
         };
         let (resize, resizes) = mpsc::channel(RESIZES);
@@ -117,7 +120,8 @@ impl Engine {
         });
         let stdin = if record.stdin {
             let pipe = sender(&self.io_folder(&id).join("stdin")).await?;
-            let closes = record.stdin_once.then(|| (self.clone(), id.clone()));
+            let ends = Closes { engine: self.clone(), id: id.clone(), exec_id: String::new() };
+            let closes = record.stdin_once.then_some(ends);
             Some(Box::new(Stdin { pipe: Some(pipe), closes }) as Input)
         } else {
             None
@@ -212,12 +216,16 @@ impl Streams {
 
 /// Our end of a FIFO that the shim reads. What is written before the shim has opened its end would be lost.
 async fn sender(path: &std::path::Path) -> Result<pipe::Sender, Error> {
-    let failed =
-        |source: io::Error| Error::Unavailable { doing: format!("open {}", path.display()), source: source.into() };
+    let failed = |source: io::Error| Error::Unavailable {
+        doing: format!("open {}", path.display()),
+        source: source.into(),
+    };
     let ends = tokio::time::Instant::now() + OPENED;
     loop {
         match pipe::OpenOptions::new().open_sender(path) {
-            Err(error) if error.raw_os_error() == Some(nix::libc::ENXIO) && tokio::time::Instant::now() < ends => {
+            Err(error)
+                if error.raw_os_error() == Some(nix::libc::ENXIO) && tokio::time::Instant::now() < ends =>
+            {
                 tokio::time::sleep(OPENED_AGAIN).await;
             }
             opened => return opened.map_err(failed),
@@ -279,22 +287,45 @@ impl Drop for Running {
     }
 }
 
-/// The standard input of a process. It ends when this is shut down or dropped.
+/// The standard input of a process, of which this is shut down or dropped when there is no more.
 struct Stdin {
     pipe: Option<pipe::Sender>,
-    /// A container whose input ends for good with the first who attached.
-    closes: Option<(Arc<Engine>, String)>,
+    /// What then ends; nothing where others may attach later.
+    closes: Option<Closes>,
+}
+
+/// An input that ends with us.
+struct Closes {
+    engine: Arc<Engine>,
+    id: String,
+    /// Empty: the container's own process.
+    exec_id: String,
 }
 
 impl Stdin {
+    /// The process reads until nobody has the other end of the pipe: not we, not the logger, and not the shim.
     fn close(&mut self) {
         self.pipe = None;
-        let Some((engine, id)) = self.closes.take() else { return };
+        let Some(Closes { engine, id, exec_id }) = self.closes.take() else { return };
         let tasks = engine.tasks.clone();
         let close = async move {
-            // The shim reads until nobody has the other end: the logger's is the last.
-            if let Err(error) = engine.logger.ask_if_known(&["close-stdin", &id]).await {
-                tracing::debug!(container = id, %error, "its input stays open");
+            let closed = async {
+                if exec_id.is_empty() {
+                    engine.logger.ask_if_known(&["close-stdin", &id]).await?;
+                }
+                let request = api::CloseIoRequest { container_id: id.clone(), exec_id, stdin: true };
+                engine
+                    .connection
+                    .tasks()
+                    .await?
+                    .close_io(request)
+                    .await
+                    .if_found()
+                    .map_err(failed("close an input"))
+            };
+            if let Err(error) = closed.await {
+                // One that has ended reads no more.
+                tracing::debug!(container = id, %error, "its input was not closed");
             }
         };
         if tokio::runtime::Handle::try_current().is_ok() {
