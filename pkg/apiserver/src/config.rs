@@ -25,6 +25,12 @@ pub struct Config {
     pub service_cluster_ip_range: IpNet,
     /// Where node ports come from.
     pub service_node_port_range: RangeInclusive<u16>,
+    /// The certificate and key that kubelets know this server by; its own where none is given.
+    pub kubelet_client: Option<(PathBuf, PathBuf)>,
+    /// Who signs kubelets' serving certificates. Without it they are not verified, as upstream's default is.
+    pub kubelet_certificate_authority: Option<PathBuf>,
+    /// Which of a node's addresses is tried, by type.
+    pub kubelet_preferred_address_types: Vec<String>,
     /// The serving certificate and key, where they are given.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// The CA of client certificates, where it is given.
@@ -76,6 +82,11 @@ impl Config {
             etcd: None,
             service_cluster_ip_range: "10.96.0.0/12".parse().expect("a valid range"),
             service_node_port_range: 30000..=32767,
+            kubelet_client: None,
+            kubelet_certificate_authority: None,
+            kubelet_preferred_address_types: ["InternalIP", "ExternalIP", "Hostname"]
+                .map(str::to_owned)
+                .into(),
             tls: None,
             client_ca_file: None,
             service_account_issuer: "https://kubernetes.default.svc.cluster.local".into(),

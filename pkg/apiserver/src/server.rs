@@ -5,6 +5,7 @@ use crate::encryption::Keys;
 use crate::error::ApiError;
 use crate::identity::{self, Auth};
 use crate::metrics::ServerMetrics;
+use crate::nodes::Usages;
 use crate::openapi;
 use crate::registry::Registry;
 use crate::{aggregation, bootstrap, compaction, connections, crds, peers, reseal, storage};
@@ -39,6 +40,10 @@ pub struct Server {
     pub metrics: ServerMetrics,
     /// OpenAPI documents that were asked for.
     pub documents: openapi::Cache,
+    /// What kubelets said of the usage of nodes and pods.
+    pub usages: Usages,
+    /// Connections to kubelets and pods, and what was upgraded.
+    pub streams: TaskTracker,
     /// Cancelled when it is to end.
     pub shutdown: CancellationToken,
     bootstrapped: AtomicBool,
@@ -109,6 +114,8 @@ pub async fn run(
         encryption,
         metrics: ServerMetrics::default(),
         documents: openapi::Cache::new(),
+        usages: Usages::default(),
+        streams: TaskTracker::new(),
         shutdown: shutdown.clone(),
         bootstrapped: AtomicBool::new(false),
         custom_kinds: Mutex::default(),

@@ -50,7 +50,7 @@ async fn a_backup_moves_to_any_engine(engine: Engine) {
                 assert_eq!(backup::restore_embedded(&file, &dir.path().join("store")).unwrap(), summary);
             }
             Engine::Etcd(server) => {
-                let etcd = Etcd::connect(&server.endpoints(), None).await.unwrap();
+                let etcd = Etcd::connect(&[server.url()], None).await.unwrap();
                 assert_eq!(backup::restore_etcd(&file, &etcd).await.unwrap(), summary);
             }
         }
@@ -97,7 +97,7 @@ async fn a_restore_needs_an_empty_place(engine: Engine) {
     let refused = match &engine {
         Engine::Embedded(dir) => backup::restore_embedded(&file, &dir.path().join("store")),
         Engine::Etcd(server) => {
-            let etcd = Etcd::connect(&server.endpoints(), None).await.unwrap();
+            let etcd = Etcd::connect(&[server.url()], None).await.unwrap();
             backup::restore_etcd(&file, &etcd).await
         }
     };

@@ -9,7 +9,7 @@ use store::{Error, Etcd, News, Store};
 use support::{EtcdServer, changes_until, next, set};
 
 async fn connect(server: &EtcdServer) -> Result<Etcd, Error> {
-    Etcd::connect(&server.endpoints(), None).await
+    Etcd::connect(&[server.url()], None).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,7 +62,7 @@ async fn progress_is_told_past_the_keys_of_others() {
     let store = connect(&server).await.unwrap();
     let begin = set(&store, "/registry/a", "1").await;
     let mut feed = store.changes("/registry/", begin).await.unwrap();
-    let mut others = Client::connect(server.endpoints(), None).await.unwrap();
+    let mut others = Client::connect([server.url()], None).await.unwrap();
     others.put("/zebra", "", None).await.unwrap();
     others.put("/aardvark", "", None).await.unwrap();
     let present = store.revision().await.unwrap();
@@ -76,7 +76,7 @@ async fn progress_is_told_past_the_keys_of_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_a_restore_is_not_served() {
     let server = EtcdServer::start();
-    let mut client = Client::connect(server.endpoints(), None).await.unwrap();
+    let mut client = Client::connect([server.url()], None).await.unwrap();
     client.put("/minik8s.store/restoring", "", None).await.unwrap();
     match connect(&server).await {
         Err(Error::Unavailable { source, .. }) => assert!(source.to_string().contains("has not finished")),
@@ -90,7 +90,7 @@ async fn half_a_restore_is_not_served() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn revisions_are_moved_by_the_offset() {
     let server = EtcdServer::start();
-    let mut client = Client::connect(server.endpoints(), None).await.unwrap();
+    let mut client = Client::connect([server.url()], None).await.unwrap();
     client.put("/minik8s.store/revision-offset", "5000", None).await.unwrap();
     let store = connect(&server).await.unwrap();
     let revision = set(&store, "/registry/a", "1").await;

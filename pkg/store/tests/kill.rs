@@ -171,7 +171,7 @@ fn the_embedded_engine_keeps_what_it_acknowledged() {
 #[test]
 fn etcd_keeps_what_it_acknowledged() {
     let mut server = EtcdServer::start();
-    let url = server.endpoints().remove(0);
+    let url = server.url();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut witness = Witness::default();
     let begin = runtime.block_on(async {
@@ -214,7 +214,10 @@ async fn follow(url: String, after: Arc<AtomicU64>) -> Vec<Change> {
     loop {
         let mut feed = match store.changes("/registry/", after.load(Ordering::SeqCst)).await {
             Ok(feed) => feed,
-            Err(Error::Unavailable { .. }) => continue,
+            Err(Error::Unavailable { .. }) => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            }
             Err(error) => panic!("{error}"),
         };
         loop {

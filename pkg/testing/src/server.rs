@@ -3,7 +3,7 @@
 //! It runs on a thread with a runtime of its own, so that it can be ended from anywhere, also in `Drop`, and so that
 //! ending it the hard way leaves as little behind as a crash does.
 
-use crate::{EtcdServer, Http, in_time};
+use crate::{EtcdServer, Http, Port, eventually, in_time};
 use apiserver::{Config, EtcdConfig};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,11 +12,12 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use pki::{Authority, Identity};
 use serde_json::json;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +50,8 @@ pub struct TestServer {
     client: kube::Config,
     running: Option<Running>,
     dir: TempDir,
+    /// Kept, so that it can be started again where it was.
+    port: Port,
 }
 
 struct Running {
@@ -91,12 +94,13 @@ impl TestServer {
     async fn start_in(dir: TempDir, engine: Engine, configure: impl FnOnce(&mut Config)) -> TestServer {
         let mut config = Config::new(dir.path());
         if let Engine::Etcd(etcd) = &engine {
-            config.etcd = Some(EtcdConfig { servers: vec![etcd.url().to_owned()], ..EtcdConfig::default() });
+            config.etcd = Some(EtcdConfig { servers: vec![etcd.url()], ..EtcdConfig::default() });
         }
         configure(&mut config);
-        let (running, address) = launch(config.clone(), SocketAddr::from(([127, 0, 0, 1], 0))).await;
+        let port = Port::reserve();
+        let (running, address) = launch(config.clone(), &port).await;
         let client = client_config(dir.path()).await;
-        TestServer { config, engine, address, client, running: Some(running), dir }
+        TestServer { config, engine, address, client, running: Some(running), dir, port }
     }
 
     /// Where keys, and objects if the engine is the embedded one, are.
@@ -112,7 +116,7 @@ impl TestServer {
     /// Starts it again, on the same data and the same address, after stopping it if it runs.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (running, address) = launch(self.config.clone(), self.address).await;
+        let (running, address) = launch(self.config.clone(), &self.port).await;
         self.address = address;
         self.running = Some(running);
     }
@@ -153,6 +157,19 @@ impl TestServer {
     pub fn stranger(&self, name: &str, groups: &[&str]) -> Client {
         let authority = Authority::create("elsewhere", jiff::Timestamp::now()).expect("an authority");
         self.certified(&authority, name, groups)
+    }
+
+    /// A kubeconfig with a certificate of the cluster's authority, for a server that is reached at this address.
+    pub fn kubeconfig(&self, address: SocketAddr, name: &str, groups: &[&str]) -> PathBuf {
+        let read = |file: &str| std::fs::read_to_string(self.data_dir().join(file)).expect("the authority");
+        let (certificate, key) = (read("ca.crt"), read("ca.key"));
+        let authority = Authority::load(&certificate, &key).expect("the authority");
+        let identity = authority.client(name, groups, jiff::Timestamp::now()).expect("a certificate");
+        let server = format!("https://{address}");
+        let text = pki::kubeconfig(&server, &certificate, name, &identity.certificate, &identity.key);
+        let path = self.data_dir().join(format!("{}.kubeconfig", name.replace(':', "-")));
+        std::fs::write(&path, text).expect("write the kubeconfig");
+        path
     }
 
     /// A client that is a node, as its kubelet is.
@@ -217,7 +234,8 @@ async fn client_config(dir: &Path) -> kube::Config {
     config
 }
 
-async fn launch(config: Config, address: SocketAddr) -> (Running, SocketAddr) {
+async fn launch(config: Config, port: &Port) -> (Running, SocketAddr) {
+    let listener = listen(port).await;
     let (drain, kill) = (CancellationToken::new(), CancellationToken::new());
     let (tell_ended, mut ended) = oneshot::channel();
     let (tell_ready, ready) = oneshot::channel();
@@ -228,8 +246,7 @@ async fn launch(config: Config, address: SocketAddr) -> (Running, SocketAddr) {
         let (drain, kill) = tokens;
         let end = runtime.block_on(async {
             let serving = async {
-                let listener =
-                    tokio::net::TcpListener::bind(address).await.map_err(|error| error.to_string())?;
+                let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
                 let ready = |server: &apiserver::Server| {
                     let _ = tell_ready.send(server.address);
                 };
@@ -250,6 +267,13 @@ async fn launch(config: Config, address: SocketAddr) -> (Running, SocketAddr) {
             panic!("the server did not start: {end:?}");
         }
     }
+}
+
+/// Listens on a port, which somebody else may have for a moment.
+async fn listen(port: &Port) -> std::net::TcpListener {
+    let address = SocketAddr::from(([127, 0, 0, 1], port.number()));
+    let listen = || async move { TcpListener::bind(address).await.ok()?.into_std().ok() };
+    eventually("the server's port is free", listen).await
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

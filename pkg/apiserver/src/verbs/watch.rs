@@ -134,7 +134,8 @@ impl Session {
         if self.is_over {
             return None;
         }
-        if Instant::now() >= self.ends {
+        // However late it is, the present state is told to its end.
+        if Instant::now() >= self.ends && self.watcher.revision().is_some() {
             return self.last_bookmark();
         }
         let bytes = tokio::select! {

@@ -137,13 +137,14 @@ async fn a_moment_that_is_forgotten_is_gone() {
         config.compaction_interval = Duration::from_millis(20);
     })
     .await;
-    let http = server.http();
+    let mut http = server.http();
     let first = http.post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
     let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1&resourceVersion={}", version(&first));
     let status = loop {
         set(&http, "a", &format!("{:?}", std::time::Instant::now())).await;
         // A server that has just started remembers nothing but what the store does.
         server.restart().await;
+        http = server.http();
         let answer = http.get(&path).await;
         if answer.code != 200 {
             break answer.json();

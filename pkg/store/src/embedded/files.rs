@@ -18,6 +18,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The first bytes of a log segment.
 pub const LOG_MAGIC: &[u8; 8] = b"mk8slog1";
@@ -26,6 +28,10 @@ pub const SNAPSHOT_MAGIC: &[u8; 8] = b"mk8ssnp1";
 
 /// Every so many bytes of a segment a mark is kept, so that feeds need not read it from its beginning.
 const MARK_BYTES: u64 = 64 << 10;
+
+/// How long somebody else may have the directory before we give up.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// What kind of file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,15 +156,21 @@ pub fn create_segment(dir: &Path, id: FileId, first: Revision) -> io::Result<Dat
     Ok(DataFile::new(id, first, FILE_HEADER as u64, file, path))
 }
 
-/// Takes the directory for this process.
+/// Takes the directory for this process. Whoever had it may be about to end; and a process that somebody starts holds
+/// a copy of our own lock until it becomes another program: so it is tried for a while.
 pub fn lock(dir: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(dir.join("lock"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(io::Error::new(io::ErrorKind::WouldBlock, "another process has this store open"))
+    let patience = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+            Err(fs::TryLockError::WouldBlock) if Instant::now() < patience => thread::sleep(LOCK_PAUSE),
+            Err(fs::TryLockError::WouldBlock) => {
+                let why = "another process has this store open";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+            }
         }
-        Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }
 
