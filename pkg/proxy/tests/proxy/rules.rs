@@ -101,7 +101,7 @@ fn a_restart_leaves_traffic_alone_and_removes_what_is_stale() {
         node.syncer = Arc::new(Mutex::new(new_syncer(&node.host, program)));
         let synced = std::thread::scope(|scope| {
             let asking = scope.spawn(|| (0..50).all(|_| client.ask(VIP).is_ok()));
-            let synced = node.sync(&[web.clone()]);
+            let synced = node.sync(std::slice::from_ref(&web));
             assert!(asking.join().expect("the client"), "{program}: a request failed");
             synced
         });
@@ -110,7 +110,7 @@ fn a_restart_leaves_traffic_alone_and_removes_what_is_stale() {
         assert_eq!(client.ask(VIP).unwrap(), "a");
 
         // Nothing changed: nothing is written. One endpoint: only what is about it.
-        assert_eq!(node.sync(&[web.clone()]).chains, 0, "{program}");
+        assert_eq!(node.sync(std::slice::from_ref(&web)).chains, 0, "{program}");
         let more = ServicePort {
             endpoints: vec![endpoint((address, 8080).into()), endpoint((address, 8081).into())],
             ..web
