@@ -43,7 +43,7 @@ pub async fn create(path: &Path) -> Result<()> {
 
 /// Whether a namespace is mounted there.
 pub fn is_namespace(path: &Path) -> bool {
-    nix::sys::statfs::statfs(path).is_ok_and(|stat| i64::from(stat.filesystem_type().0) == NSFS_MAGIC)
+    nix::sys::statfs::statfs(path).is_ok_and(|stat| stat.filesystem_type().0 == NSFS_MAGIC)
 }
 
 /// Removes the name. The namespace itself goes with the last process in it.

@@ -22,15 +22,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     if sizes.is_empty() {
         sizes = vec![1_000, 10_000];
     }
-    let own = std::fs::read_to_string("/proc/self/net/dev")?.lines().count() <= 3 || std::env::var_os("FORCE").is_some();
+    let own = std::fs::read_to_string("/proc/self/net/dev")?.lines().count() <= 3
+        || std::env::var_os("FORCE").is_some();
     if !own {
         return Err("this would write thousands of rules here: run it by `unshare --net`".into());
     }
-    println!("| services × {ENDPOINTS} endpoints, {program} | first sync | one endpoint changed (median of {CHANGES}) | peak memory |");
+    println!(
+        "| services × {ENDPOINTS} endpoints, {program} | first sync | one endpoint changed (median of {CHANGES}) | peak memory |"
+    );
     println!("|---|---|---|---|");
     for size in sizes {
         let (first, change) = measure(&program, size).await?;
-        println!("| {size} | {:.2} s | {:.0} ms | {} MB |", first.as_secs_f64(), change.as_secs_f64() * 1000.0, peak_mb());
+        println!(
+            "| {size} | {:.2} s | {:.0} ms | {} MB |",
+            first.as_secs_f64(),
+            change.as_secs_f64() * 1000.0,
+            peak_mb()
+        );
     }
     Ok(())
 }
@@ -38,7 +46,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn measure(program: &str, size: usize) -> Result<(Duration, Duration), Box<dyn std::error::Error>> {
     let iptables = Iptables::find(program).await?;
     iptables.cleanup().await?;
-    let mut syncer = Syncer::new(iptables, Settings { pods: Some("10.0.0.0/8".parse()?), ..Settings::new(false) });
+    let mut syncer =
+        Syncer::new(iptables, Settings { pods: Some("10.0.0.0/8".parse()?), ..Settings::new(false) });
     let all: Vec<(Key, Vec<ServicePort>)> = (0..size).map(|n| (key(n), vec![service(n, 0)])).collect();
     let began = Instant::now();
     syncer.sync(all).await?;

@@ -10,7 +10,7 @@
 mod nginx;
 mod sites;
 
-pub use nginx::render;
+pub use nginx::{CertificateFiles, render};
 pub use sites::{Backend, Match, PathRule, Site, Sites, dns_status, sites};
 
 use k8s_openapi::api::core::v1::Service;

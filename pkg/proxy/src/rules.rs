@@ -43,6 +43,10 @@ pub const FIREWALL: &str = "KUBE-FIREWALL";
 /// Keeps clients away from load balancers that are not for them.
 pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 
+/// Refuses a TCP connection by a reset: where the services' range is routed to the loopback, the node itself does not
+/// hear of ICMP errors.
+const REJECT_TCP: &str = "-j REJECT --reject-with tcp-reset";
+
 /// The chains of a table: name to rules, each without `-A <chain>`.
 pub type Table = BTreeMap<String, Vec<String>>;
 
@@ -123,6 +127,7 @@ pub fn shared<'a>(rendered: impl Iterator<Item = &'a Rendered> + Clone, settings
     refused.extend(gather(|rendered| &rendered.refused));
     for range in &settings.service_ranges {
         let comment = "-m comment --comment \"an address or port that no service has\"";
+        refused.push(format!("-d {range} -p tcp {comment} {REJECT_TCP}"));
         refused.push(format!("-d {range} {comment} -j REJECT"));
     }
     let nat = [

@@ -213,6 +213,9 @@ impl Syncer {
     /// time does a packet meet a chain that is half written, or is one that worked before refused.
     async fn apply_all(&self, writes: &[Writes], shared: &(Writes, Writes)) -> Result<Synced, IptablesError> {
         let present = self.iptables.service_chains("nat").await?;
+        // The one shared chain that services' chains lead to.
+        let mark = shared.0.iter().filter(|(name, _)| name == rules::HOST_MARK);
+        self.iptables.restore(&transaction("nat", mark, &[])).await?;
         let chunk = if self.iptables.is_nft() { CHUNK } else { usize::MAX };
         for chunk in writes.chunks(chunk) {
             self.iptables.restore(&transaction("nat", chunk.iter().flatten(), &[])).await?;

@@ -85,14 +85,17 @@ pub struct Zone {
     hosts: HashMap<String, Vec<IpAddr>>,
 }
 
+/// Ports: name, protocol and number.
+type Ports = Vec<(String, Protocol, u16)>;
+
 /// What a service's name means.
 #[derive(Debug, Default)]
 struct Named {
     addresses: Vec<IpAddr>,
     external: Option<String>,
-    ports: Vec<(String, Protocol, u16)>,
+    ports: Ports,
     /// Of a headless service: label to address and ports.
-    endpoints: BTreeMap<String, Vec<(IpAddr, Vec<(String, Protocol, u16)>)>>,
+    endpoints: BTreeMap<String, Vec<(IpAddr, Ports)>>,
 }
 
 impl Zone {
@@ -148,7 +151,7 @@ impl Zone {
         if !named.addresses.is_empty() || named.external.is_some() {
             return;
         }
-        let ports: Vec<(String, Protocol, u16)> = slice
+        let ports: Ports = slice
             .ports
             .iter()
             .flatten()

@@ -2,10 +2,13 @@
 
 use crate::{Node, config, host_port, pod};
 use network::Network;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const DIR: &str = "NETWORK_CHURN_DIR";
 const PODS: usize = 4;
@@ -31,6 +34,20 @@ fn churn() {
     });
 }
 
+/// Whether a process of the group still does something.
+fn is_alive(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let stats =
+        processes.flatten().filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+    // After the name, which is in parentheses: state, parent, group.
+    let mut fields = stats.filter_map(|stat| {
+        let rest = stat.rsplit_once(") ")?.1.to_owned();
+        let fields: Vec<&str> = rest.split(' ').collect();
+        Some((fields.first()?.to_string(), fields.get(2)?.to_string()))
+    });
+    fields.any(|(state, of)| of == group.to_string() && state != "Z" && state != "X")
+}
+
 fn ports(n: usize) -> Vec<network::HostPort> {
     // Half of them, so that both ways are taken.
     if n.is_multiple_of(2) { vec![host_port(8000 + n as u16, 80)] } else { vec![] }
@@ -42,12 +59,19 @@ fn kills_leave_nothing_behind() {
     for round in 0..KILLS {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "crash::churn", "--ignored"]).env(DIR, node.dir.path());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let mut victim = node.host.spawn(command);
+        let group = Pid::from_raw(i32::try_from(victim.id()).unwrap());
         // Not a wait for anything: each round is cut off somewhere else.
         std::thread::sleep(Duration::from_millis(30 + (round * 37) % 400));
-        victim.kill().unwrap();
+        // With whatever it was running, as a service manager does.
+        killpg(group, Signal::SIGKILL).unwrap();
         victim.wait().unwrap();
+        let ends = Instant::now() + Duration::from_secs(60);
+        while is_alive(group) {
+            assert!(Instant::now() < ends, "what the victim ran does not die");
+            std::thread::sleep(Duration::from_millis(5));
+        }
 
         // No two pods have the same address, finished or not.
         let mut holders = BTreeMap::new();

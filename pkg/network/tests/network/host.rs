@@ -8,6 +8,9 @@
 //! What a host made goes with it: its devices, its rules and its mounts, also if the test panics. What it started
 //! is inside it too, and ends when its guard is dropped.
 
+// The tests of another crate use it too, and not everybody needs everything.
+#![allow(dead_code)]
+
 use std::future::Future;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

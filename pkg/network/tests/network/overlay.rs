@@ -15,7 +15,7 @@ impl OverlayNode {
     fn new(host: Host, n: u8) -> OverlayNode {
         let range = format!("10.244.{n}.0/24");
         let node = Node::on(host, &range);
-        let local = Local { public_ip: [192, 168, 77, n].into(), range: range.parse().unwrap() };
+        let local = Local { public_ip: [192, 168, 77, n].into(), range: range.parse().expect("a range") };
         let attachment = node.attach(&pod(&format!("pod-on-{n}")), &[]);
         OverlayNode { node, local, attachment }
     }
@@ -28,7 +28,7 @@ impl OverlayNode {
 
     fn peer(&self) -> Peer {
         let (address, range) = (self.local.public_ip.into(), self.local.range.into());
-        Peer::of_node(Some(&self.local.annotations()), Some(address), Some(range)).unwrap()
+        Peer::of_node(Some(&self.local.annotations()), Some(address), Some(range)).expect("a node")
     }
 
     fn inside(&self) -> Host {

@@ -4,14 +4,12 @@ use super::{Backend, Match, PathRule, Site, Sites};
 use std::fmt::Write as _;
 use std::path::Path;
 
+/// Where a secret's certificate and key are, by its namespace and name.
+pub type CertificateFiles<'a> = dyn Fn(&(String, String)) -> Option<(String, String)> + 'a;
+
 /// The whole configuration. `dir` is where nginx keeps everything; `certificate` says where a secret's files are, if
 /// it has usable ones.
-pub fn render(
-    sites: &Sites,
-    dir: &Path,
-    ports: (u16, u16),
-    certificate: &dyn Fn(&(String, String)) -> Option<(String, String)>,
-) -> String {
+pub fn render(sites: &Sites, dir: &Path, ports: (u16, u16), certificate: &CertificateFiles<'_>) -> String {
     let mut text = preamble(dir);
     for (host, site) in sites.hosts.iter().filter(|(host, _)| !host.is_empty()) {
         let files = site.tls.as_ref().and_then(certificate);

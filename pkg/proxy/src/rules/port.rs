@@ -2,6 +2,7 @@
 
 use super::{HOST_MARK, Settings, Table, names};
 use crate::services::{Chosen, Endpoint, ServicePort};
+use network::Protocol;
 use std::net::{IpAddr, SocketAddr};
 
 /// What one port contributes.
@@ -124,7 +125,11 @@ impl Context<'_> {
 
     /// Who has endpoints elsewhere is silent, so that a load balancer tries another node.
     fn refusal(&self) -> &'static str {
-        if self.reachable_from_outside() { "-j DROP" } else { "-j REJECT" }
+        match (self.reachable_from_outside(), self.service.protocol) {
+            (true, _) => "-j DROP",
+            (false, Protocol::Tcp) => super::REJECT_TCP,
+            (false, _) => "-j REJECT",
+        }
     }
 
     /// Load balancers that are not for everybody: in nat, those who may pass go on to the service; the others stay

@@ -35,9 +35,11 @@ impl Node {
         let network = Arc::new(Network::new(config).expect("the state"));
         let attached = network.clone();
         host.block_on(move || async move {
-            attached.set_ranges(&["10.244.1.0/24".parse().unwrap()]).await.expect("the bridge");
-            let range = "10.96.0.0/12".parse().unwrap();
-            network::claims::claim_range(range, NODE.parse().unwrap()).await.expect("the services' route");
+            attached.set_ranges(&["10.244.1.0/24".parse().expect("an address")]).await.expect("the bridge");
+            let range = "10.96.0.0/12".parse().expect("an address");
+            network::claims::claim_range(range, NODE.parse().expect("an address"))
+                .await
+                .expect("the services' route");
         });
         let syncer = Arc::new(Mutex::new(new_syncer(&host, program)));
         Node { host, network, syncer, _dir: dir }
@@ -69,8 +71,8 @@ impl Node {
 
 fn new_syncer(host: &Host, program: &str) -> Syncer {
     let settings = Settings {
-        pods: Some("10.244.0.0/16".parse().unwrap()),
-        service_ranges: vec!["10.96.0.0/12".parse().unwrap()],
+        pods: Some("10.244.0.0/16".parse().expect("an address")),
+        service_ranges: vec!["10.96.0.0/12".parse().expect("an address")],
         ..Settings::new(false)
     };
     let program = program.to_owned();
@@ -84,7 +86,7 @@ fn service(name: &str, cluster_ip: &str, endpoints: &[SocketAddr]) -> ServicePor
         protocol: Protocol::Tcp,
         port: 80,
         node_port: None,
-        cluster_ips: vec![cluster_ip.parse().unwrap()],
+        cluster_ips: vec![cluster_ip.parse().expect("an address")],
         external_ips: vec![],
         load_balancer_ips: vec![],
         source_ranges: vec![],

@@ -85,7 +85,9 @@ fn a_restart_leaves_traffic_alone_and_removes_what_is_stale() {
         let (host, _outside, _cable) = cabled();
         let mut node = Node::new(host, program);
         let others = "-A POSTROUTING -s 1.2.3.4/32 -j ACCEPT";
-        node.host.sh(&format!("{program} -t nat {others}; {program} -t nat -N MINE; {program} -t nat -A MINE -j RETURN"));
+        node.host.sh(&format!(
+            "{program} -t nat {others}; {program} -t nat -N MINE; {program} -t nat -A MINE -j RETURN"
+        ));
         let before = node.host.sh(&format!("{program}-save | grep -v '^#'"));
         let (address, pod) = node.pod("a");
         let (_, client) = node.pod("client");
@@ -99,7 +101,7 @@ fn a_restart_leaves_traffic_alone_and_removes_what_is_stale() {
         node.syncer = Arc::new(Mutex::new(new_syncer(&node.host, program)));
         let synced = std::thread::scope(|scope| {
             let asking = scope.spawn(|| (0..50).all(|_| client.ask(VIP).is_ok()));
-            let synced = node.sync(&[web.clone()]);
+            let synced = node.sync(std::slice::from_ref(&web));
             assert!(asking.join().expect("the client"), "{program}: a request failed");
             synced
         });
@@ -108,8 +110,11 @@ fn a_restart_leaves_traffic_alone_and_removes_what_is_stale() {
         assert_eq!(client.ask(VIP).unwrap(), "a");
 
         // Nothing changed: nothing is written. One endpoint: only what is about it.
-        assert_eq!(node.sync(&[web.clone()]).chains, 0, "{program}");
-        let more = ServicePort { endpoints: vec![endpoint((address, 8080).into()), endpoint((address, 8081).into())], ..web };
+        assert_eq!(node.sync(std::slice::from_ref(&web)).chains, 0, "{program}");
+        let more = ServicePort {
+            endpoints: vec![endpoint((address, 8080).into()), endpoint((address, 8081).into())],
+            ..web
+        };
         assert_eq!(node.sync(&[more]).chains, 2, "{program}: the service's chain and the new endpoint's");
         let gone = node.change(vec![(Key::new("default", "web"), vec![])]);
         assert_eq!(gone.removed, 3, "{program}");
@@ -123,7 +128,9 @@ fn a_restart_leaves_traffic_alone_and_removes_what_is_stale() {
         node.sync(&[web]);
         assert_eq!(client.ask(VIP).unwrap(), "a");
 
-        node.host.sh(&format!("{program} -t nat {others}; {program} -t nat -N MINE; {program} -t nat -A MINE -j RETURN"));
+        node.host.sh(&format!(
+            "{program} -t nat {others}; {program} -t nat -N MINE; {program} -t nat -A MINE -j RETURN"
+        ));
         let name = program.to_owned();
         node.host.block_on(move || async move {
             proxy::iptables::Iptables::find(&name).await.unwrap().cleanup().await.unwrap();
