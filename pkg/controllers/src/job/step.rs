@@ -424,7 +424,9 @@ impl<'a> Step<'a> {
         let regarding = reference(self.job);
         if target.type_ == "SuccessCriteriaMet" {
             conditions::ensure(&mut self.status, "Complete", true, &reason, &message, self.now);
-            self.status.completion_time = Some(Time(self.now));
+            // A clock that was set back must not make it end before it began, which the apiserver refuses.
+            let started = self.status.start_time.as_ref().map_or(self.now, |time| time.0);
+            self.status.completion_time = Some(Time(self.now.max(started)));
             self.plan.tell(Note::normal(regarding, "Completed", "Job completed"));
         } else {
             conditions::ensure(&mut self.status, "Failed", true, &reason, &message, self.now);

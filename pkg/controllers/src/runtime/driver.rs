@@ -206,6 +206,7 @@ impl<C: Controller> Driver<C> {
             self.context.recorder.event(note.regarding, note.event_type, note.reason, note.message);
         }
         let writes = plan.writes.clone();
+        let has_written = !writes.is_empty();
         let (mut seen, mut failure) = execute(&self.context.client, &self.context.recorder, writes).await;
         let status = match &failure {
             Some(failure) => self.controller.status_after_failure(&view, &plan, failure, now),
@@ -218,6 +219,10 @@ impl<C: Controller> Driver<C> {
         match failure {
             None => {
                 self.queue.forget_failures(key);
+                // What was written may be of a kind whose changes are not watched: plan until there is nothing to do.
+                if has_written {
+                    self.queue.add(key.clone());
+                }
                 if let Some(after) = plan.look_again {
                     self.queue.add_after(key.clone(), after);
                 }
