@@ -136,12 +136,8 @@ impl Controller for Evictor {
         if taints.is_empty() || going {
             let waited = since.remove(&uid).is_some() && !going;
             let tolerant = tolerated_always(&pod);
-            return Ok((waited && !tolerant).then(|| View {
-                pod,
-                taints,
-                for_so_long: Duration::ZERO,
-                reprieved: true,
-            }));
+            let view = View { pod, taints, for_so_long: Duration::ZERO, reprieved: true };
+            return Ok((waited && !tolerant).then_some(view));
         }
         if since.len() > self.pods.len() {
             // Some were deleted while they waited.
