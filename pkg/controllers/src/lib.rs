@@ -31,11 +31,13 @@ pub mod node_lifecycle;
 pub mod pod_gc;
 mod pods;
 mod replica_set;
+pub mod resource_quota;
 pub mod runtime;
 pub mod service_accounts;
 mod stateful_set;
 pub mod taint_eviction;
 mod ttl_after_finished;
+pub mod volumes;
 
 pub use config::Config;
 pub use flags::Flags;
@@ -138,6 +140,31 @@ pub const CONTROLLERS: &[Entry] = &[
         "bootstrapsigner",
         "bootstrap-signer",
         bootstrap_tokens::start_signer,
+    ),
+    entry("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start),
+    entry(
+        "persistentvolume-binder-controller",
+        "persistentvolume-binder",
+        "persistent-volume-binder",
+        volumes::start_binder,
+    ),
+    entry(
+        "persistentvolumeclaim-protection-controller",
+        "pvc-protection",
+        "pvc-protection-controller",
+        volumes::start_claim_protection,
+    ),
+    entry(
+        "persistentvolume-protection-controller",
+        "pv-protection",
+        "pv-protection-controller",
+        volumes::start_volume_protection,
+    ),
+    entry(
+        "ephemeral-volume-controller",
+        "ephemeral-volume",
+        "ephemeral-volume-controller",
+        volumes::start_ephemeral,
     ),
     entry("token-cleaner-controller", "tokencleaner", "token-cleaner", bootstrap_tokens::start_cleaner),
 ];

@@ -20,6 +20,7 @@ const BY_NODE: &str = "node";
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// A node that is not there may only not be known yet.
 const QUARANTINE: Duration = Duration::from_secs(40);
+const MOST_MISSING: usize = 1000;
 /// Stands for all finished pods.
 const FINISHED: &str = "finished pods";
 
@@ -189,7 +190,14 @@ impl Collector {
             let out = !is_ready(&node) && has_taint(&node, OUT_OF_SERVICE);
             return Ok(if out { Place::OutOfService } else { Place::Node });
         }
-        let so_long = self.missing.lock().entry(name.to_owned()).or_insert_with(Instant::now).elapsed();
+        let so_long = {
+            let mut missing = self.missing.lock();
+            // Nodes whose pods are gone too are not looked at again.
+            if missing.len() >= MOST_MISSING && !missing.contains_key(name) {
+                missing.clear();
+            }
+            missing.entry(name.to_owned()).or_insert_with(Instant::now).elapsed()
+        };
         if so_long < QUARANTINE {
             return Ok(Place::Missing(so_long));
         }

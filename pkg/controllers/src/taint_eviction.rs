@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::Mutex;
-use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,12 +136,8 @@ impl Controller for Evictor {
         if taints.is_empty() || going {
             let waited = since.remove(&uid).is_some() && !going;
             let tolerant = tolerated_always(&pod);
-            return Ok((waited && !tolerant).then(|| View {
-                pod,
-                taints,
-                for_so_long: Duration::ZERO,
-                reprieved: true,
-            }));
+            let view = View { pod, taints, for_so_long: Duration::ZERO, reprieved: true };
+            return Ok((waited && !tolerant).then_some(view));
         }
         if since.len() > self.pods.len() {
             // Some were deleted while they waited.
@@ -172,7 +167,7 @@ fn tolerated_always(pod: &Pod) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     fn view(taints: Value, tolerations: Value, seconds: u64) -> View {
         let pod = json!({

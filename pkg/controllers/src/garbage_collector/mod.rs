@@ -30,12 +30,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 const WORKERS: usize = 8;
 /// Resources that come and go without a CustomResourceDefinition are noticed after so long.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(60);
+const LONGEST_SYNC: Duration = Duration::from_secs(30);
+const SYNC_PAUSE: Duration = Duration::from_millis(50);
 const DISCOVERY_RETRY: Duration = Duration::from_secs(1);
 /// So many absent owners are remembered, so that a thousand orphans of one do not ask a thousand times.
 const MOST_ABSENT: usize = 500;
@@ -162,19 +165,20 @@ impl Collector {
         self.queue.add(Key::cluster(uid));
     }
 
-    /// Waits until every watch knows all objects: before, an owner might only seem to be absent.
+    /// Waits until every watch knows all objects: before, an owner might only seem to be absent. A watch that does not
+    /// get there (a resource that is only half there) is not waited for for ever: the server is asked anyway.
     async fn synced(&self) {
-        let mut round = 0;
-        loop {
+        let ends = Instant::now() + LONGEST_SYNC;
+        while Instant::now() < ends {
             let caches: Vec<_> = self.monitors.lock().values().map(|monitor| monitor.cache.clone()).collect();
-            if !caches.is_empty() && caches.iter().all(AnyCache::is_synced) {
+            let Some(behind) = caches.iter().find(|cache| !cache.is_synced()) else {
+                if caches.is_empty() {
+                    tokio::time::sleep(SYNC_PAUSE).await;
+                    continue;
+                }
                 return;
-            }
-            match caches.iter().find(|cache| !cache.is_synced()) {
-                Some(cache) => cache.synced().await,
-                None => tokio::time::sleep(Duration::from_millis(10 << round.min(6))).await,
-            }
-            round += 1;
+            };
+            let _ = tokio::time::timeout(SYNC_PAUSE, behind.synced()).await;
         }
     }
 

@@ -27,6 +27,8 @@ const BETWEEN_EVICTIONS: Duration = Duration::from_secs(10);
 /// The same where most of a large zone is lost. Of a small one, none is evicted.
 const BETWEEN_EVICTIONS_DISRUPTED: Duration = Duration::from_secs(100);
 const LARGE_ZONE: usize = 50;
+/// Where other nodes decide what becomes of this one, it is looked at so often.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What is known of a node.
 #[derive(Debug)]
@@ -242,13 +244,13 @@ fn wanted_taints(view: &View, now: Timestamp) -> (Vec<Taint>, Option<Duration>) 
         _ => return (wanted, None),
     };
     if view.all_lost {
-        return (wanted, None);
+        return (wanted, Some(LOOK_AGAIN));
     }
     let wait = eviction_delay(view, now);
     match wait {
         Some(Duration::ZERO) => add(evicting, "NoExecute"),
         Some(wait) => return (wanted, Some(wait)),
-        None => {}
+        None => return (wanted, Some(LOOK_AGAIN)),
     }
     (wanted, None)
 }

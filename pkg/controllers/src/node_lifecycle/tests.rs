@@ -121,10 +121,10 @@ fn evictions_are_slow_and_stop_where_most_is_lost() {
         ("the first", zone(3, 1, None), false, true, None),
         ("the next, soon after", zone(3, 2, ago(4)), false, false, Some(6)),
         ("the next, later", zone(3, 2, ago(10)), false, true, None),
-        ("most of a small zone is lost", zone(2, 8, None), false, false, None),
+        ("most of a small zone is lost", zone(2, 8, None), false, false, Some(5)),
         ("most of a large zone is lost", zone(20, 80, ago(30)), false, false, Some(70)),
         ("a whole zone of several", zone(0, 8, None), false, true, None),
-        ("everything", zone(0, 8, None), true, false, None),
+        ("everything", zone(0, 8, None), true, false, Some(5)),
     ];
     for (name, zone, all_lost, evicts, again) in cases {
         let mut view = view(node("Unknown", json!([]), json!({})));
