@@ -38,6 +38,7 @@ pub mod negotiate;
 pub mod openapi;
 pub mod patch;
 mod peers;
+mod quota;
 pub mod registry;
 pub mod request;
 mod reseal;
