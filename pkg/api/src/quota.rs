@@ -50,15 +50,14 @@ pub fn tracks(group: &str, plural: &str, name: &str) -> bool {
 pub fn matches(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
     let tracked = amounts(quota, "status.hard").keys().any(|name| tracks(group, plural, name));
     let is_pod = (group, plural) == ("", "pods");
-    let scopes = items(quota, "spec.scopes").iter().filter_map(Value::as_str);
-    let selectors = items(quota, "spec.scopeSelector.matchExpressions").iter();
+    let mut scopes = items(quota, "spec.scopes").iter().filter_map(Value::as_str);
+    let mut selectors = items(quota, "spec.scopeSelector.matchExpressions").iter();
     tracked
-        && scopes.map(|scope| is_pod && in_scope(object, scope, "Exists", &[])).all(|holds| holds)
-        && selectors
-            .map(|s| {
-                is_pod && in_scope(object, text(s, "scopeName"), text(s, "operator"), items(s, "values"))
-            })
-            .all(|holds| holds)
+        && scopes.all(|scope| is_pod && in_scope(object, scope, "Exists", &[]))
+        && selectors.all(|selector| {
+            let (scope, operator) = (text(selector, "scopeName"), text(selector, "operator"));
+            is_pod && in_scope(object, scope, operator, items(selector, "values"))
+        })
 }
 
 /// What an object counts as.
@@ -66,13 +65,11 @@ pub fn usage(group: &str, plural: &str, object: &Value, now: Timestamp) -> Amoun
     let one = Quantity::from_value(1);
     let mut usage = Amounts::from([(count_name(group, plural), one)]);
     match (group, plural) {
-        ("", "pods") => {
-            if !is_over(object, now) {
-                let spec = &object["spec"];
-                let mut limits = container_limits(spec);
-                limits.extend(amounts(spec, "resources.limits"));
-                usage.extend(pod_usage(&pod_requests(spec), &limits));
-            }
+        ("", "pods") if !is_over(object, now) => {
+            let spec = &object["spec"];
+            let mut limits = container_limits(spec);
+            limits.extend(amounts(spec, "resources.limits"));
+            usage.extend(pod_usage(&pod_requests(spec), &limits));
         }
         ("", "services") => usage.extend(service_usage(object)),
         ("", "persistentvolumeclaims") => usage.extend(claim_usage(object)),

@@ -126,8 +126,8 @@ async fn a_member_that_dies_is_not_missed() {
     let store = Etcd::connect(&urls, None).await.unwrap();
     let mut seen = set(&store, "/registry/a", "begin").await;
     let mut feed = store.changes("/registry/", seen).await.unwrap();
-    for victim in 0..members.len() {
-        members[victim].kill();
+    for (victim, member) in members.iter_mut().enumerate() {
+        member.kill();
         let value = format!("without {victim}");
         // A write may be cut off, and while the others elect a leader nothing is written.
         let written = timeout(PATIENCE, async {
@@ -160,7 +160,7 @@ async fn a_member_that_dies_is_not_missed() {
                 Err(error) => panic!("{error}"),
             }
         }
-        members[victim].restart();
+        member.restart();
     }
 }
 

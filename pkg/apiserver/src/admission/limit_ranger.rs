@@ -41,10 +41,14 @@ pub(super) fn admit(request: &Request<'_>, object: Option<&mut Value>) -> Result
 }
 
 /// Several complaints as one sentence; none is said twice.
-fn aggregate(mut faults: Vec<String>) -> String {
-    let mut seen = Vec::new();
-    faults.retain(|fault| !seen.contains(fault) && (seen.push(fault.clone()), true).1);
-    match faults.as_slice() {
+fn aggregate(faults: Vec<String>) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for fault in faults {
+        if !said.contains(&fault) {
+            said.push(fault);
+        }
+    }
+    match said.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     }
