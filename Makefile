@@ -32,6 +32,7 @@ lint: ## rustfmt and clippy, warnings are errors
 bench: build test-packages ## print the table of benchmarks (PEER=kubeconfig measures a peer beside us, QUICK=1 less)
 	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver \
 		$(if $(QUICK),--quick) $(if $(PEER),--peer-kubeconfig $(PEER)) $(if $(PEER_PID),--peer-pid $(PEER_PID))
+	$(STATIC) $(CARGO) run $(RELEASE) -p scheduler --example bench -- $(if $(QUICK),--quick)
 
 soak: test-packages ## the long versions of the tests that look for rare faults
 	SOAK=1 scripts/test

@@ -1,9 +1,165 @@
 //! The command line of the cluster.
+//!
+//! ```text
+//! words ──> Catalogue (discovery) ──> Resource ──> paths ──> the server's tables, or -o yaml|json|name|jsonpath|…
+//! files ──> Documents ──> the seed's dialect ──> server-side apply
+//! ```
+//!
+//! It knows no kind by itself: what the server has, it can show and change.
 
+mod commands;
+mod connection;
+mod documents;
+mod output;
+mod resources;
+mod select;
+mod suggest;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+use connection::ClusterFlags;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// Looks at a Kubernetes cluster and changes it.
+#[derive(Parser)]
+#[command(
+    name = "kubectl",
+    version,
+    after_help = "Example:\n  kubectl get pods -A\n  kubectl apply -f web.yaml\n  kubectl describe pod web"
+)]
+struct Cli {
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show objects.
+    Get(commands::get::Flags),
+    /// Show objects and what happened to them.
+    Describe(commands::describe::Flags),
+    /// Make objects be as files say.
+    Apply(commands::apply::Flags),
+    /// Make new objects from files.
+    Create(commands::apply::CreateFlags),
+    /// Replace objects by those in files.
+    Replace(commands::apply::CreateFlags),
+    /// Delete objects.
+    Delete(commands::delete::Flags),
+    /// Change a part of an object.
+    Patch(commands::patch::Flags),
+    /// Change an object in an editor.
+    Edit(commands::edit::Flags),
+    /// Add, change or (KEY-) remove labels.
+    Label(commands::mark::Flags),
+    /// Add, change or (KEY-) remove annotations.
+    Annotate(commands::mark::Flags),
+    /// Change how many there are.
+    Scale(commands::scale::Flags),
+    /// Look after the roll-out of a workload.
+    #[command(subcommand)]
+    Rollout(commands::rollout::Command),
+    /// Show what a container writes.
+    Logs(commands::logs::Flags),
+    /// Show what nodes or pods use.
+    Top(commands::top::Flags),
+    /// Wait until something is so.
+    Wait(commands::wait::Flags),
+    /// Show what happened.
+    Events(commands::events::Flags),
+    /// Let no new pods onto a node.
+    Cordon(commands::cordon::Flags),
+    /// Let pods onto a node again.
+    Uncordon(commands::cordon::Flags),
+    /// Questions about permission.
+    #[command(subcommand)]
+    Auth(commands::auth::Command),
+    /// Show what kinds of things the server has.
+    ApiResources(commands::server::ResourcesFlags),
+    /// Show which versions of the API the server has.
+    ApiVersions,
+    /// Show where the cluster is.
+    ClusterInfo,
+    /// Look at and choose between kubeconfig's contexts.
+    #[command(subcommand)]
+    Config(commands::config::Command),
+    /// Show versions.
+    Version(commands::server::VersionFlags),
+    /// Completions for a shell, for example: source <(kubectl completion bash)
+    Completion {
+        /// bash, zsh, fish or elvish.
+        shell: clap_complete::Shell,
+    },
+    /// Store a Python function, under the name of its file.
+    Register(commands::functions::FileFlags),
+    /// Store a function's new code.
+    Update(commands::functions::FileFlags),
+    /// Call a function with JSON.
+    Trigger(commands::functions::TriggerFlags),
+}
+
 /// Runs the program with these arguments, its own name first.
-pub fn main(_arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    ExitCode::FAILURE
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1).min(1));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ran = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(cli)));
+    match ran {
+        Ok(code) => code,
+        Err(error) if error.downcast_ref::<connection::Refusal>().is_some() => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<ExitCode> {
+    let cluster = &cli.cluster;
+    match cli.command {
+        Command::Get(flags) => commands::get::run(cluster, flags).await?,
+        Command::Describe(flags) => commands::describe::run(cluster, flags).await?,
+        Command::Apply(flags) => commands::apply::run(cluster, flags).await?,
+        Command::Create(flags) => commands::apply::create(cluster, flags).await?,
+        Command::Replace(flags) => commands::apply::replace(cluster, flags).await?,
+        Command::Delete(flags) => commands::delete::run(cluster, flags).await?,
+        Command::Patch(flags) => commands::patch::run(cluster, flags).await?,
+        Command::Edit(flags) => commands::edit::run(cluster, flags).await?,
+        Command::Label(flags) => commands::mark::run(cluster, flags, commands::mark::Mark::Label).await?,
+        Command::Annotate(flags) => {
+            commands::mark::run(cluster, flags, commands::mark::Mark::Annotation).await?
+        }
+        Command::Scale(flags) => commands::scale::run(cluster, flags).await?,
+        Command::Rollout(command) => commands::rollout::run(cluster, command).await?,
+        Command::Logs(flags) => commands::logs::run(cluster, flags).await?,
+        Command::Top(flags) => commands::top::run(cluster, flags).await?,
+        Command::Wait(flags) => commands::wait::run(cluster, flags).await?,
+        Command::Events(flags) => commands::events::run(cluster, flags).await?,
+        Command::Cordon(flags) => commands::cordon::run(cluster, flags, true).await?,
+        Command::Uncordon(flags) => commands::cordon::run(cluster, flags, false).await?,
+        Command::Auth(command) => return commands::auth::run(cluster, command).await,
+        Command::ApiResources(flags) => commands::server::resources(cluster, flags).await?,
+        Command::ApiVersions => commands::server::versions(cluster).await?,
+        Command::ClusterInfo => commands::server::info(cluster).await?,
+        Command::Config(command) => commands::config::run(cluster, command)?,
+        Command::Version(flags) => commands::server::version(cluster, flags).await?,
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "kubectl", &mut std::io::stdout());
+        }
+        Command::Register(flags) => commands::functions::register(cluster, flags).await?,
+        Command::Update(flags) => commands::functions::update(cluster, flags).await?,
+        Command::Trigger(flags) => commands::functions::trigger(cluster, flags).await?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,16 @@
-//! The kubelet program: flags to Config to run.
+//! The kubelet program: flags become a [`Config`], and [`kubelet::run`] does the rest.
 
+use anyhow::{Context, Result};
+use kubelet::{Config, Flags};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use tokio_util::sync::CancellationToken;
 
 /// Runs the program with these arguments, its own name first.
-pub fn main(_arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    ExitCode::FAILURE
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    daemon::main(arguments, "warn,kubelet=info", serve)
+}
+
+async fn serve(flags: Flags, shutdown: CancellationToken) -> Result<()> {
+    kubelet::run(Config::from(flags), shutdown).await.context("run the kubelet")
 }

@@ -1,9 +1,43 @@
 //! The kubeproxy program: flags to Config to run.
 
+use anyhow::{Context, Result};
+use proxy::{Flags, Status};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 /// Runs the program with these arguments, its own name first.
-pub fn main(_arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    ExitCode::FAILURE
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    daemon::main(arguments, "warn,proxy=info,network=info", run)
+}
+
+async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
+    let (healthz, metrics) = (flags.healthz_bind_address, flags.metrics_bind_address);
+    let cleanup = flags.cleanup;
+    let config = flags.config()?;
+    if cleanup {
+        return proxy::cleanup(&config).await.context("clean up");
+    }
+    let status = Status::default();
+    let (healthz, metrics) = (listen(healthz).await?, listen(metrics).await?);
+    let serve = |listener| {
+        let (pages, health) = (status.clone(), status.clone());
+        daemon::serve_health(listener, shutdown.clone(), move || pages.metrics(), move || health.healthy())
+    };
+    let (healthz, metrics) = (serve(healthz), serve(metrics));
+    let running = async {
+        let end = proxy::run(config, status.clone(), shutdown.clone()).await;
+        shutdown.cancel();
+        end
+    };
+    let (end, (), ()) = tokio::join!(running, healthz, metrics);
+    Ok(end?)
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("listen on {address}: is another kubeproxy running?"))
 }

@@ -29,6 +29,8 @@ pub enum Verbs {
     All,
     /// create only: a question, such as SubjectAccessReview, whose answer is not kept.
     CreateOnly,
+    /// get and list only: what is computed when somebody asks, such as PodMetrics, and never kept.
+    ReadOnly,
 }
 
 /// One part of an object served under a path of its own.

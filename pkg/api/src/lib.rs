@@ -14,6 +14,7 @@
 
 pub mod crd;
 pub mod decode;
+pub mod dialect;
 pub mod equality;
 pub mod field;
 pub mod jsonpath;

@@ -75,6 +75,11 @@ pub fn json_body(code: StatusCode, body: Body) -> Answer {
     Answer::new(code, JSON, body)
 }
 
+/// Bytes of no particular kind, in pieces.
+pub fn octets(code: StatusCode, body: Body) -> Answer {
+    Answer::new(code, HeaderValue::from_static("application/octet-stream"), body)
+}
+
 /// A value as JSON.
 pub fn json(code: StatusCode, value: &Value) -> Answer {
     let bytes = serde_json::to_vec(value).expect("a value is always JSON");

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How to run an apiserver.
@@ -11,6 +11,10 @@ use std::time::Duration;
 pub struct Config {
     /// Where keys, certificates and the embedded store live.
     pub data_dir: PathBuf,
+    /// Where keys and certificates live instead, if they do.
+    pub cert_dir: Option<PathBuf>,
+    /// Where the control plane's kubeconfigs are, if this server is to renew their certificates.
+    pub kubeconfig_dir: Option<PathBuf>,
     /// The address that others are told to reach this server at; found out where it is not given.
     pub advertise_address: Option<IpAddr>,
     /// Names and addresses that the serving certificate is good for, beyond the usual ones.
@@ -21,6 +25,12 @@ pub struct Config {
     pub service_cluster_ip_range: IpNet,
     /// Where node ports come from.
     pub service_node_port_range: RangeInclusive<u16>,
+    /// The certificate and key that kubelets know this server by; its own where none is given.
+    pub kubelet_client: Option<(PathBuf, PathBuf)>,
+    /// Who signs kubelets' serving certificates. Without it they are not verified, as upstream's default is.
+    pub kubelet_certificate_authority: Option<PathBuf>,
+    /// Which of a node's addresses is tried, by type.
+    pub kubelet_preferred_address_types: Vec<String>,
     /// The serving certificate and key, where they are given.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// The CA of client certificates, where it is given.
@@ -65,11 +75,18 @@ impl Config {
     pub fn new(data_dir: impl Into<PathBuf>) -> Config {
         Config {
             data_dir: data_dir.into(),
+            cert_dir: None,
+            kubeconfig_dir: None,
             advertise_address: None,
             tls_sans: Vec::new(),
             etcd: None,
             service_cluster_ip_range: "10.96.0.0/12".parse().expect("a valid range"),
             service_node_port_range: 30000..=32767,
+            kubelet_client: None,
+            kubelet_certificate_authority: None,
+            kubelet_preferred_address_types: ["InternalIP", "ExternalIP", "Hostname"]
+                .map(str::to_owned)
+                .into(),
             tls: None,
             client_ca_file: None,
             service_account_issuer: "https://kubernetes.default.svc.cluster.local".into(),
@@ -83,6 +100,11 @@ impl Config {
             max_requests_in_flight: 400,
             max_mutating_requests_in_flight: 200,
         }
+    }
+
+    /// Where keys and certificates live.
+    pub fn cert_dir(&self) -> &Path {
+        self.cert_dir.as_ref().unwrap_or(&self.data_dir)
     }
 
     /// The address to tell others; `None` where there is none worth telling.

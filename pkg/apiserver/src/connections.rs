@@ -81,7 +81,12 @@ pub async fn serve(
     drop(listener);
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await;
     tasks.close();
-    let _ = tokio::time::timeout(DRAIN_TIMEOUT, tasks.wait()).await;
+    server.streams.close();
+    let ended = async {
+        tasks.wait().await;
+        server.streams.wait().await;
+    };
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, ended).await;
     Ok(())
 }
 
@@ -102,7 +107,8 @@ async fn connection(
     let certificate = identity::client_certificate(credentials, secured.get_ref().1.peer_certificates());
     let connection = Arc::new(Connection { certificate });
     let service = service_fn(|request| handler::handle(server.clone(), connection.clone(), request));
-    let serving = watcher.watch(http.serve_connection(TokioIo::new(secured), service).into_owned());
+    let serving =
+        watcher.watch(http.serve_connection_with_upgrades(TokioIo::new(secured), service).into_owned());
     if let Err(error) = serving.await {
         tracing::debug!(%error, "connection ended");
     }

@@ -256,6 +256,7 @@ impl Part {
 fn verbs(kind: &Kind) -> &'static [&'static str] {
     match kind.verbs {
         Verbs::CreateOnly => &["create"],
+        Verbs::ReadOnly => &["get", "list"],
         Verbs::All if kind.custom.is_some() => {
             &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
         }

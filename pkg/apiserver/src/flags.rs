@@ -27,6 +27,12 @@ pub struct Flags {
     /// Where keys, certificates and the embedded store are kept.
     #[arg(long, default_value = "/var/lib/minik8s")]
     data_dir: PathBuf,
+    /// Where keys and certificates are kept, if not in the data directory.
+    #[arg(long)]
+    cert_dir: Option<PathBuf>,
+    /// Renew the certificates of the control plane's kubeconfigs in this directory before they end.
+    #[arg(long)]
+    kubeconfig_dir: Option<PathBuf>,
     /// The address that others are told to reach this server at.
     #[arg(long)]
     advertise_address: Option<IpAddr>,
@@ -57,6 +63,18 @@ pub struct Flags {
     /// The key of the serving certificate.
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
+    /// The certificate to show to kubelets.
+    #[arg(long, requires = "kubelet_client_key")]
+    kubelet_client_certificate: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, requires = "kubelet_client_certificate")]
+    kubelet_client_key: Option<PathBuf>,
+    /// The CA of kubelets' serving certificates; without it they are not verified.
+    #[arg(long)]
+    kubelet_certificate_authority: Option<PathBuf>,
+    /// Which of a node's addresses to use, the first that it has.
+    #[arg(long, value_delimiter = ',', default_value = "InternalIP,ExternalIP,Hostname")]
+    kubelet_preferred_address_types: Vec<String>,
     /// The CA of client certificates.
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
@@ -98,10 +116,15 @@ impl From<Flags> for Config {
             key_file: flags.etcd_keyfile,
         });
         Config {
+            cert_dir: flags.cert_dir,
+            kubeconfig_dir: flags.kubeconfig_dir,
             advertise_address: flags.advertise_address,
             tls_sans: flags.tls_san,
             etcd,
             service_cluster_ip_range: flags.service_cluster_ip_range,
+            kubelet_client: flags.kubelet_client_certificate.zip(flags.kubelet_client_key),
+            kubelet_certificate_authority: flags.kubelet_certificate_authority,
+            kubelet_preferred_address_types: flags.kubelet_preferred_address_types,
             tls: flags.tls_cert_file.zip(flags.tls_private_key_file),
             client_ca_file: flags.client_ca_file,
             service_account_issuer: flags.service_account_issuer,

@@ -6,6 +6,7 @@ use crate::body::{self, Body};
 use crate::context::Context;
 use crate::error::{ApiError, Result};
 use crate::negotiate::{self, Wanted};
+use crate::nodes::{self, Forwarded};
 use crate::registry::Resource;
 use crate::request::{Query, RequestInfo, Target};
 use crate::server::{Connection, Server};
@@ -14,6 +15,7 @@ use crate::{health, identity, meta_paths, reviews, subresources, verbs};
 use api::kind::Verbs;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Incoming;
 use std::convert::Infallible;
@@ -57,17 +59,8 @@ pub async fn handle(
     connection: Arc<Connection>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let (parts, body) = request.into_parts();
-    let answer = answer(
-        &server,
-        &connection,
-        &parts.method,
-        parts.uri.path(),
-        parts.uri.query(),
-        &parts.headers,
-        body,
-    )
-    .await;
+    let (mut parts, body) = request.into_parts();
+    let answer = answer(&server, &connection, &mut parts, body).await;
     let mut response = answer.unwrap_or_else(|error| answer::error(&error)).0;
     if parts.method == Method::HEAD {
         *response.body_mut() = Body::empty();
@@ -79,13 +72,12 @@ pub async fn handle(
 async fn answer(
     server: &Arc<Server>,
     connection: &Connection,
-    method: &Method,
-    path: &str,
-    query: Option<&str>,
-    headers: &HeaderMap,
+    parts: &mut Parts,
     body: Incoming,
 ) -> Result<Answer> {
-    let query = Query::parse(query)?;
+    let uri = parts.uri.clone();
+    let (method, path, headers) = (&parts.method, uri.path(), &parts.headers);
+    let query = Query::parse(uri.query())?;
     let info = RequestInfo::parse(method, path, &query);
     if !matches!(
         *method,
@@ -114,6 +106,10 @@ async fn answer(
         .registry
         .get(target.group, target.version, target.resource)
         .ok_or_else(ApiError::no_such_path)?;
+    if nodes::is_forwarded(target) {
+        let request = Forwarded { info: &info, target, query: &query, parts, user: &user };
+        return nodes::handle(server, &resource, request, body).await;
+    }
     let _permit = Permit::take(server, info.verb)?;
     let started = Instant::now();
     let is_read = matches!(*method, Method::GET | Method::HEAD);
@@ -137,6 +133,9 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
             "create" if target.name.is_empty() => reviews::handle(server, resource, call).await,
             verb => Err(ApiError::method_not_allowed(kind, verb)),
         };
+    }
+    if kind.verbs == Verbs::ReadOnly {
+        return nodes::usage::handle(server, resource, call).await;
     }
     if !kind.namespaced() && !target.namespace.is_empty() && target.resource != "namespaces" {
         return Err(ApiError::no_such_path());
@@ -166,7 +165,8 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
     }
 }
 
-fn authorize(server: &Server, attributes: &Attributes<'_>) -> Result<()> {
+/// Whether somebody may; the refusal if not.
+pub fn authorize(server: &Server, attributes: &Attributes<'_>) -> Result<()> {
     let decision = server.auth.authorize(attributes);
     if decision.allowed { Ok(()) } else { Err(identity::forbidden(attributes, &decision.reason.to_string())) }
 }

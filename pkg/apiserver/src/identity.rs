@@ -61,7 +61,7 @@ impl Auth {
     pub fn new(config: &Config) -> Result<Auth, StartError> {
         let path = match &config.service_account_signing_key_file {
             Some(path) => path.clone(),
-            None => config.data_dir.join("sa.key"),
+            None => config.cert_dir().join("sa.key"),
         };
         let key = PrivateKey::from_pem(&read(&path)?).map_err(|source| pki_error(&path, source))?;
         let signer = Signer::new(key);
@@ -109,8 +109,8 @@ pub fn credentials(config: &Config, address: SocketAddr) -> Result<Arc<Credentia
         .extend(std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()));
     let names =
         pki::Config { names, service_ip: Some(services::first_address(config.service_cluster_ip_range)) };
-    let pki = pki::ensure(&config.data_dir, &names, Timestamp::now())
-        .map_err(|source| StartError::Pki { dir: config.data_dir.clone(), source })?;
+    let pki = pki::ensure(config.cert_dir(), &names, Timestamp::now())
+        .map_err(|source| pki_error(config.cert_dir(), source))?;
     let (certificate, key) = serving_certificate(config, &pki)?;
     let clients = match &config.client_ca_file {
         Some(path) => read(path)?,
@@ -143,16 +143,25 @@ pub async fn renew(server: Arc<Server>, credentials: Arc<Credentials>) {
             () = tokio::time::sleep(RENEWAL_INTERVAL) => {}
             () = server.shutdown.cancelled() => return,
         }
-        let renewed = pki::ensure(&server.config.data_dir, &credentials.names, Timestamp::now())
-            .map_err(|source| StartError::Pki { dir: server.config.data_dir.clone(), source })
-            .and_then(|pki| serving_certificate(&server.config, &pki))
-            .and_then(|(certificate, key)| {
-                credentials.tls.show(certificate.as_bytes(), key.as_bytes()).map_err(StartError::Tls)
-            });
-        if let Err(error) = renewed {
-            tracing::error!(error = &error as &dyn std::error::Error, "cannot renew the serving certificate");
+        if let Err(error) = renew_now(&server.config, &credentials, Timestamp::now()) {
+            tracing::error!(error = &error as &dyn std::error::Error, "cannot renew certificates");
         }
     }
+}
+
+fn renew_now(config: &Config, credentials: &Credentials, now: Timestamp) -> Result<(), StartError> {
+    let dir = config.cert_dir();
+    let pki = pki::ensure(dir, &credentials.names, now).map_err(|source| pki_error(dir, source))?;
+    let (certificate, key) = serving_certificate(config, &pki)?;
+    credentials.tls.show(certificate.as_bytes(), key.as_bytes()).map_err(StartError::Tls)?;
+    if let Some(dir) = &config.kubeconfig_dir {
+        let renewed = pki::renew_components(dir, &pki.authority, now, pki::RENEW_BEFORE_SECONDS)
+            .map_err(|source| pki_error(dir, source))?;
+        for file in renewed {
+            tracing::info!(file, "renewed a kubeconfig's certificate");
+        }
+    }
+    Ok(())
 }
 
 /// What a client's certificate says of it.

@@ -3,19 +3,21 @@
 //! ```text
 //! connections ─ tls ─> handler ─ request, identity ─> verbs/* ─ write ─ admission ─> storage ─> store
 //!                         │                              └──── answer <──── registry (caches) <── listwatch
-//!                         └─> health, meta_paths (discovery, openapi), reviews, subresources/*
+//!                         ├─> health, meta_paths (discovery, openapi), reviews, subresources/*
+//!                         └─> nodes/* ──> kubelets, pods: logs, exec, proxy, metrics.k8s.io
 //! ```
 //!
 //! Inside, an object is JSON, checked against its kind's schema. What is read is what the caches hold: bytes that
 //! were encoded once. What is written goes through [`write`], whatever verb brought it.
 //!
-//! It never talks to other components: they talk to it.
+//! It never talks to other components, they talk to it; only what clients want of a node or a pod is passed on (`nodes`).
 
 pub mod admission;
 mod aggregation;
 pub mod answer;
 pub mod auth;
-pub mod body;
+pub mod backup;
+mod body;
 mod bootstrap;
 mod compaction;
 pub mod config;
@@ -35,6 +37,7 @@ mod meta_paths;
 mod metrics;
 mod names;
 pub mod negotiate;
+mod nodes;
 pub mod openapi;
 pub mod patch;
 mod peers;

@@ -1,6 +1,7 @@
 //! What the server says about itself: discovery, OpenAPI and the token issuer's keys.
 
 use crate::answer::{self, Answer};
+use crate::backup;
 use crate::discovery::{self, Aggregated};
 use crate::error::{ApiError, Result};
 use crate::openapi::{Document, V2Form};
@@ -19,6 +20,7 @@ pub async fn handle(server: &Arc<Server>, path: &str, headers: &HeaderMap) -> Op
         "/.well-known/openid-configuration" => {
             Some(Ok(answer::json(StatusCode::OK, &server.auth.openid_configuration())))
         }
+        backup::PATH => Some(backup::handle(server).await),
         "/openid/v1/jwks" => Some(Ok(answer::json(StatusCode::OK, &server.auth.jwks()))),
         _ => match path.strip_prefix("/openapi/") {
             Some(wanted) => Some(document(server, wanted, headers).await),

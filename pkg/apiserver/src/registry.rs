@@ -2,6 +2,7 @@
 //! and go with their definitions.
 
 use crate::metrics::ResourceMetrics;
+use crate::nodes;
 use api::Kind;
 use api::kind::Verbs;
 use listwatch::{Cache, Decode, Hub, Object, Page, ResourceConfig, Scope, SelectableField};
@@ -116,7 +117,8 @@ impl Registry {
 
     /// Serves the built-in kinds and these custom ones, and nothing else. Caches of kinds that stay are kept.
     pub async fn replace(&self, custom: Vec<Arc<Kind>>) -> Result<(), store::Error> {
-        let kinds: Vec<Arc<Kind>> = api::kinds::all().iter().cloned().chain(custom).collect();
+        let kinds: Vec<Arc<Kind>> =
+            api::kinds::all().iter().cloned().chain(nodes::metrics_kinds()).chain(custom).collect();
         let before = self.resources();
         let mut next = Resources { kinds: kinds.clone(), ..Resources::default() };
         let mut used = HashSet::new();

@@ -5,6 +5,7 @@ use crate::encryption::Keys;
 use crate::error::ApiError;
 use crate::identity::{self, Auth};
 use crate::metrics::ServerMetrics;
+use crate::nodes::Usages;
 use crate::openapi;
 use crate::registry::Registry;
 use crate::{aggregation, bootstrap, compaction, connections, crds, peers, reseal, storage};
@@ -39,6 +40,10 @@ pub struct Server {
     pub metrics: ServerMetrics,
     /// OpenAPI documents that were asked for.
     pub documents: openapi::Cache,
+    /// What kubelets said of the usage of nodes and pods.
+    pub usages: Usages,
+    /// Connections to kubelets and pods, and what was upgraded.
+    pub streams: TaskTracker,
     /// Cancelled when it is to end.
     pub shutdown: CancellationToken,
     bootstrapped: AtomicBool,
@@ -94,9 +99,9 @@ pub async fn run(
     let address = listener.local_addr().map_err(StartError::Listen)?;
     let credentials = identity::credentials(&config, address)?;
     let store = open_store(&config).await?;
-    let mut encryption = Keys::load(&config.data_dir)?;
+    let mut encryption = Keys::load(config.cert_dir())?;
     if config.rotate_encryption_key {
-        encryption.rotate(&config.data_dir)?;
+        encryption.rotate(config.cert_dir())?;
     }
     let encryption = Arc::new(encryption);
     let registry = Registry::start(store.clone(), storage::decoder(encryption.clone())).await?;
@@ -109,6 +114,8 @@ pub async fn run(
         encryption,
         metrics: ServerMetrics::default(),
         documents: openapi::Cache::new(),
+        usages: Usages::default(),
+        streams: TaskTracker::new(),
         shutdown: shutdown.clone(),
         bootstrapped: AtomicBool::new(false),
         custom_kinds: Mutex::default(),
@@ -123,7 +130,7 @@ pub async fn run(
     credentials
         .pki
         .write_admin_kubeconfig(&url)
-        .map_err(|source| StartError::Pki { dir: server.config.data_dir.clone(), source })?;
+        .map_err(|source| StartError::Pki { dir: server.config.cert_dir().to_owned(), source })?;
     server.bootstrapped.store(true, Relaxed);
     tasks.spawn(bootstrap::keep_default_accounts(server.clone(), shutdown.clone()));
     tasks.spawn(peers::keep(server.clone(), shutdown.clone()));

@@ -1,1 +1,26 @@
-//! Clients, informers, leader election and events.
+//! Clients, informers, leader election and events: how every component of ours talks to the apiserver.
+//!
+//! ```text
+//! kubeconfig ──connect──> Client ──Informers──> Cache<Pod> ──> what changed, to whoever asked
+//!                            ├──Recorder──────> Events, counted, never blocking
+//!                            └──LeaderElection> lead(token), ended when the lease is lost
+//! ```
+//!
+//! Nothing here decides what a cluster should look like.
+
+mod cache;
+mod connect;
+mod correlate;
+mod informer;
+mod key;
+mod leader;
+mod recorder;
+mod service_account;
+
+pub use cache::{AnyCache, Cache, Change, version_number};
+pub use connect::{ConnectError, connect};
+pub use informer::Informers;
+pub use key::Key;
+pub use leader::{LeaderElection, LeaderError};
+pub use recorder::{EventType, Recorder, reference};
+pub use service_account::ServiceAccounts;

@@ -1,3 +1,45 @@
 //! Runs the pods of one node.
+//!
+//! ```text
+//! sources ──> pods ──> worker (one per pod) ──> plan ──> runtime, pod_network, host
+//!                         │                               (containerd, bridge, volumes)
+//!                         └──> statuses, events ──> apiserver
+//! node ──> the Node, its status and lease          server <── kubectl, through the apiserver
+//! ```
+//!
+//! What to do for a pod is decided by one pure function, [`plan::plan_pod`]; everything else observes or obeys.
 
+pub mod admission;
+mod cleanup;
+pub mod config;
+pub mod error;
+mod events;
+pub mod flags;
+pub mod hash;
+pub mod host;
+mod image_gc;
+mod log_rotation;
+pub mod node;
+pub mod objects;
+pub mod plan;
+pub mod pod_network;
+pub mod pods;
+pub mod probe;
+mod run;
 pub mod runtime;
+mod serve;
+pub mod server;
+pub mod services;
+mod shared;
+pub mod simulated;
+mod sources;
+mod statuses;
+mod volumes;
+pub mod wake;
+mod worker;
+
+pub use cleanup::cleanup;
+pub use config::Config;
+pub use error::Error;
+pub use flags::Flags;
+pub use run::run;

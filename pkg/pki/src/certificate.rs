@@ -286,6 +286,14 @@ impl Request {
     }
 }
 
+/// `sha256:` and the hash of the public key of the first certificate of a PEM text, by which a machine that joins knows
+/// the cluster's authority.
+pub fn public_key_hash(text: &str) -> Result<String, Error> {
+    let document = pem::first(text, SectionKind::Certificate, "certificate")?;
+    let hash = ring::digest::digest(&ring::digest::SHA256, parse(&document)?.public_key().raw);
+    Ok(hash.as_ref().iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}")))
+}
+
 /// What a certificate (or a request for one) says, for people and for decisions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 const ADMIN: &str = "kubernetes-super-admin";
 /// Less time left than this, and a certificate is made anew: a quarter of its year.
-const RENEW_BEFORE_SECONDS: i64 = 91 * 24 * 60 * 60;
+pub const RENEW_BEFORE_SECONDS: i64 = 91 * 24 * 60 * 60;
 /// The names every API server answers to.
 const SERVER_NAMES: [&str; 7] = [
     "localhost",

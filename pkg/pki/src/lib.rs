@@ -12,6 +12,7 @@
 mod authority;
 mod bootstrap_token;
 mod certificate;
+mod components;
 mod der;
 mod ensure;
 pub mod file;
@@ -22,8 +23,9 @@ mod pem;
 
 pub use authority::{AUTHORITY_LIFETIME, Authority, Identity, LEAF_LIFETIME};
 pub use bootstrap_token::BootstrapToken;
-pub use certificate::{Facts, Request, San, Usage, request};
-pub use ensure::{Config, ServerPki, ensure};
+pub use certificate::{Facts, Request, San, Usage, public_key_hash, request};
+pub use components::{COMPONENTS, Component, ensure_component, renew_components};
+pub use ensure::{Config, RENEW_BEFORE_SECONDS, ServerPki, ensure};
 pub use jwt::{JwtError, Signer, Verifier, unverified_claims};
 pub use key::{Algorithm, PrivateKey, PublicKey};
 pub use kubeconfig::{Kubeconfig, kubeconfig};

@@ -4,20 +4,31 @@
 //! Engine ──> TestServer ──> kube::Client   as admin, as anybody, with a token, as nobody
 //!                └────────> Http           the same, for requests that no client library sends
 //!                             └──> Watch   events as they come
+//! Cluster ──> a TestServer, controllers, a scheduler and simulated nodes   (feature `cluster`)
 //! eventually(condition)                    for what happens by itself
 //! ```
 //!
 //! Nothing here waits a fixed time, and everything that waits gives up after [`PATIENCE`]. What cannot go on panics:
 //! a test that cannot start its server has failed.
 
+#[cfg(feature = "cluster")]
+mod cluster;
+mod containerd;
 mod etcd;
 mod eventually;
 mod http;
+mod kubectl;
+mod machine;
 mod port;
 mod server;
 
+#[cfg(feature = "cluster")]
+pub use cluster::{Cluster, ClusterConfig, Invariants, Proxy};
+pub use containerd::Containerd;
 pub use etcd::{EtcdServer, EtcdTls};
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
+pub use kubectl::kubectl;
+pub use machine::{Machine, Switch};
 pub use port::Port;
 pub use server::{Engine, TestServer};

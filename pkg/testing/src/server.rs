@@ -12,7 +12,7 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use pki::{Authority, Identity};
 use serde_json::json;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -157,6 +157,19 @@ impl TestServer {
     pub fn stranger(&self, name: &str, groups: &[&str]) -> Client {
         let authority = Authority::create("elsewhere", jiff::Timestamp::now()).expect("an authority");
         self.certified(&authority, name, groups)
+    }
+
+    /// A kubeconfig with a certificate of the cluster's authority, for a server that is reached at this address.
+    pub fn kubeconfig(&self, address: SocketAddr, name: &str, groups: &[&str]) -> PathBuf {
+        let read = |file: &str| std::fs::read_to_string(self.data_dir().join(file)).expect("the authority");
+        let (certificate, key) = (read("ca.crt"), read("ca.key"));
+        let authority = Authority::load(&certificate, &key).expect("the authority");
+        let identity = authority.client(name, groups, jiff::Timestamp::now()).expect("a certificate");
+        let server = format!("https://{address}");
+        let text = pki::kubeconfig(&server, &certificate, name, &identity.certificate, &identity.key);
+        let path = self.data_dir().join(format!("{}.kubeconfig", name.replace(':', "-")));
+        std::fs::write(&path, text).expect("write the kubeconfig");
+        path
     }
 
     /// A client that is a node, as its kubelet is.

@@ -201,13 +201,18 @@ impl Resource<'_> {
                 let item = json!({"post": self.create().value, "parameters": self.common(false)});
                 paths.insert(collection.clone(), item);
             }
-            Verbs::All => {
-                let item = json!({
+            verbs @ (Verbs::All | Verbs::ReadOnly) => {
+                let mut item = json!({
                     "get": self.list(&self.name()).parameters(&[&SELECT, &WATCH]).value,
-                    "post": self.create().value,
-                    "delete": self.delete_collection().value,
                     "parameters": self.common(false),
                 });
+                let mut one = self.item();
+                if verbs == Verbs::All {
+                    item["post"] = self.create().value;
+                    item["delete"] = self.delete_collection().value;
+                } else if let Some(methods) = one.as_object_mut() {
+                    methods.retain(|method, _| matches!(method.as_str(), "get" | "parameters"));
+                }
                 paths.insert(collection.clone(), item);
                 if self.kind.namespaced() {
                     let list = self.list(&format!("{}ForAllNamespaces", self.kind.kind));
@@ -217,7 +222,7 @@ impl Resource<'_> {
                         json!({"get": list.value, "parameters": parameters}),
                     );
                 }
-                paths.insert(format!("{collection}/{{name}}"), self.item());
+                paths.insert(format!("{collection}/{{name}}"), one);
             }
         }
         for part in served(self.kind) {

@@ -154,7 +154,7 @@ fn add_kind(kind: &Kind, schemas: &mut Map<String, Value>) {
             _ => {}
         }
     }
-    if kind.verbs == Verbs::All {
+    if kind.verbs != Verbs::CreateOnly {
         schemas.insert(list_name(kind), list_schema(kind));
     }
 }

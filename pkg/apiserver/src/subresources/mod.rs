@@ -1,4 +1,5 @@
-//! Parts of objects with code of their own. `status` needs none: it is an update or patch of a part.
+//! Parts of objects with code of their own. `status` needs none: it is an update or patch of a part. What others must
+//! be asked for (logs, exec, proxy, …) is in [`crate::nodes`].
 
 mod binding;
 mod doors;
@@ -39,9 +40,6 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         (_, "binding", "create") => binding::handle(server, resource, call).await,
         (_, "eviction", "create") => eviction::handle(server, resource, call).await,
         (_, "token", "create") => token::handle(server, resource, call).await,
-        (_, "log" | "exec" | "attach" | "portforward" | "proxy", _) => Err(ApiError::unavailable(
-            "this server has no connection to nodes: logs, exec, attach, port-forward and proxy need a kubelet",
-        )),
         (_, name, verb) => match (doors::find(name), verb) {
             (Some(_), "get") => verbs::get::handle(server, resource, call).await,
             (Some(door), "update") => verbs::update::handle(server, resource, call, Part::Door(door)).await,

@@ -41,6 +41,11 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         .iter()
         .map(|object| Ok(in_version(kind, parse(object.as_json())?)))
         .collect::<Result<_>>()?;
+    shaped(kind, call, values, metadata)
+}
+
+/// A list in the shape and format the client wants.
+pub fn shaped(kind: &Kind, call: &Call<'_>, values: Vec<Value>, metadata: Value) -> Result<Answer> {
     let list = match call.wanted.shape {
         Shape::Table => {
             table::table(kind, values.iter(), metadata, answer::include_object(call)?, jiff::Timestamp::now())

@@ -10,16 +10,23 @@
 //! with the same arguments and has the same result: what exists already is taken up, what is gone already is no error.
 //! All that is needed to find a pod again after a restart is kept with its sandbox and containers.
 
+pub mod cgroups;
+pub mod containerd;
+pub mod cri_log;
+pub mod images;
+mod spec;
+
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Which pod something belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PodRef {
     /// Its namespace.
     pub namespace: String,
@@ -30,19 +37,19 @@ pub struct PodRef {
 }
 
 /// The runtime's name of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SandboxId(pub String);
 
 /// The runtime's name of a container.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContainerId(pub String);
 
 /// The runtime's name of an image's contents: the digest of its configuration, `sha256:…`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageId(pub String);
 
 /// What a pod's containers share.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {
     /// How often this pod's sandbox has been made before.
     pub attempt: u32,
@@ -79,6 +86,8 @@ pub struct ContainerSpec {
     pub attempt: u32,
     /// The image, as found by [`Runtime::image`] or [`Runtime::pull`].
     pub image: ImageId,
+    /// The image as the pod names it; given back in its view.
+    pub image_ref: String,
     /// Replaces the image's entrypoint unless empty.
     pub command: Vec<String>,
     /// Replaces the image's arguments unless empty (or unless `command` is given).
@@ -174,7 +183,7 @@ pub enum Seccomp {
 }
 
 /// What a container, or a whole pod, may use. Zero: no limit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     /// Relative weight, as in cgroup v1 (2 to 262144).
     pub cpu_shares: u64,
@@ -404,7 +413,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn start_sandbox(&self, pod: &PodRef, spec: &SandboxSpec) -> Result<SandboxView, Error>;
     /// Kills it and all containers in it, and forgets them and their file systems.
     async fn remove_sandbox(&self, sandbox: &SandboxId) -> Result<(), Error>;
-    /// Makes and starts a container in a sandbox.
+    /// Makes and starts a container in a sandbox. If it was made but its process does not start, the error says why and
+    /// the container stays, as one that ended with code 128 and that message.
     async fn start_container(
         &self,
         pod: &PodRef,

@@ -276,7 +276,7 @@ pub(super) const ROLES: &[(&str, &[Terse])] = &[
     ),
 ];
 
-/// Our own kinds, for everybody who may view or edit.
+/// Our own kinds, for everybody who may view or edit, and for the node's nginx, which needs ingresses' certificates.
 pub(super) const OWN: &[(&str, &[Terse])] = &[
     ("minik8s:aggregate-to-edit", &[rule(WRITE, "minik8s.io", "dnses,functions,workflowruns,workflows")]),
     (
@@ -287,5 +287,14 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
             "dnses,dnses/status,functions,functions/status,workflowruns,workflowruns/status,workflows,\
              workflows/status",
         )],
+    ),
+    (
+        "minik8s:node-gateway",
+        &[
+            rule("list,watch", "minik8s.io", "dnses"),
+            rule("patch,update", "minik8s.io", "dnses/status"),
+            rule("list,watch", "networking.k8s.io", "ingresses"),
+            rule("get", "", "secrets"),
+        ],
     ),
 ];

@@ -1,0 +1,105 @@
+//! `kubeadm certs`: how long the control plane's certificates last. They renew by themselves; this is to look, and for
+//! those who want it sooner.
+
+use super::print_table;
+use crate::layout;
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use jiff::Timestamp;
+use pki::{Authority, Facts, Kubeconfig};
+use std::path::Path;
+
+/// What can be done with certificates.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Show when certificates end.
+    CheckExpiration,
+    /// Give certificates a new year now: one of those that check-expiration names, or all.
+    Renew {
+        /// Which.
+        #[arg(default_value = "all")]
+        name: String,
+    },
+}
+
+/// Certificates beside their keys in the folder of keys.
+const LEAVES: [&str; 3] = ["apiserver", "apiserver-kubelet-client", "admin"];
+
+/// Does it.
+pub fn run(command: Command) -> Result<()> {
+    match command {
+        Command::CheckExpiration => check_expiration(),
+        Command::Renew { name } => renew(&name),
+    }
+}
+
+fn check_expiration() -> Result<()> {
+    let header = ["CERTIFICATE", "EXPIRES", "RESIDUAL TIME", "CERTIFICATE AUTHORITY"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let now = Timestamp::now();
+    let mut add = |name: &str, pem: &str| -> Result<()> {
+        let facts = Facts::from_pem(pem).with_context(|| format!("understand {name}"))?;
+        let left = (facts.not_after - now.as_second()) / 86_400;
+        let expires = Timestamp::from_second(facts.not_after)?.strftime("%b %d, %Y %H:%M UTC").to_string();
+        let authority = if facts.is_ca { String::new() } else { "ca".to_owned() };
+        rows.push(vec![name.to_owned(), expires, format!("{left}d"), authority]);
+        Ok(())
+    };
+    for component in &pki::COMPONENTS {
+        let path = layout::etc(component.file);
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            let config = Kubeconfig::parse(&text).with_context(|| path.display().to_string())?;
+            add(component.file, &config.client_cert_pem.unwrap_or_default())?;
+        }
+    }
+    for leaf in LEAVES {
+        if let Ok(pem) = std::fs::read_to_string(layout::pki().join(format!("{leaf}.crt"))) {
+            add(leaf, &pem)?;
+        }
+    }
+    if let Ok(pem) = std::fs::read_to_string(layout::kubelet_identity()) {
+        add("kubelet.conf", &pem)?;
+    }
+    add("ca", &read(&layout::pki().join("ca.crt"))?)?;
+    print_table(&rows);
+    Ok(())
+}
+
+fn renew(name: &str) -> Result<()> {
+    let pki = layout::pki();
+    let authority = Authority::load(&read(&pki.join("ca.crt"))?, &read(&pki.join("ca.key"))?)?;
+    let mut renewed: Vec<String> = Vec::new();
+    for leaf in LEAVES.iter().filter(|leaf| name == "all" || name == **leaf) {
+        // Whoever needs it makes it anew: the API server within minutes, and when it starts.
+        std::fs::remove_file(pki.join(format!("{leaf}.crt")))
+            .with_context(|| format!("remove {leaf}.crt"))?;
+        renewed.push((*leaf).to_owned());
+    }
+    if !renewed.is_empty() {
+        let config = pki::Config { names: serving_names(&pki)?, service_ip: None };
+        pki::ensure(&pki, &config, Timestamp::now())?;
+    }
+    for file in pki::renew_components(Path::new(layout::ETC), &authority, Timestamp::now(), i64::MAX)? {
+        renewed.push(file.to_owned());
+    }
+    if renewed.is_empty() {
+        bail!("there is no certificate {name:?}; kubeadm certs check-expiration shows those that there are");
+    }
+    for name in renewed {
+        println!("certificate {name} renewed");
+    }
+    Ok(())
+}
+
+/// The names that the API server's certificate has now.
+fn serving_names(pki: &Path) -> Result<Vec<String>> {
+    match std::fs::read_to_string(pki.join("apiserver.crt")) {
+        Ok(pem) => Ok(Facts::from_pem(&pem)?.sans),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path)
+        .with_context(|| format!("read {} (is this the control plane?)", path.display()))
+}

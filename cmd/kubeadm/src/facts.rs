@@ -1,0 +1,127 @@
+//! What this machine is like, looked up once before anything is decided.
+
+use crate::layout;
+use nix::unistd::geteuid;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// What preflight checks look at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Runs as root.
+    pub is_root: bool,
+    /// containerd's socket answers.
+    pub containerd_answers: bool,
+    /// containerd's socket.
+    pub containerd_socket: PathBuf,
+    /// Programs that are not on the PATH, with the Debian package that has them.
+    pub missing_programs: Vec<(String, String)>,
+    /// Ports that somebody listens on already.
+    pub taken_ports: Vec<u16>,
+    /// Memory is swapped.
+    pub has_swap: bool,
+    /// File systems and devices that the kernel lacks.
+    pub missing_kernel_features: Vec<String>,
+    /// Files of a cluster that this machine was part of.
+    pub leftovers: Vec<PathBuf>,
+    /// This machine runs a control plane already.
+    pub is_control_plane: bool,
+    /// The program that is to be installed acts by its name.
+    pub program_is_whole: bool,
+}
+
+/// What must be known to look.
+pub struct Wanted<'a> {
+    /// Ports that must be free.
+    pub ports: &'a [u16],
+    /// Programs that must be there, with their packages.
+    pub programs: &'a [(&'a str, &'a str)],
+    /// containerd's socket.
+    pub containerd_socket: &'a Path,
+    /// Files that stand for a cluster.
+    pub files: &'a [PathBuf],
+    /// The program that is to be installed.
+    pub program: &'a Path,
+}
+
+/// Looks.
+pub fn gather(wanted: &Wanted<'_>) -> Facts {
+    let missing = |(program, package): &(&str, &str)| {
+        find_program(program).is_none().then(|| ((*program).to_owned(), (*package).to_owned()))
+    };
+    Facts {
+        is_root: geteuid().is_root(),
+        containerd_answers: UnixStream::connect(wanted.containerd_socket).is_ok(),
+        containerd_socket: wanted.containerd_socket.to_owned(),
+        missing_programs: wanted.programs.iter().filter_map(missing).collect(),
+        taken_ports: wanted.ports.iter().copied().filter(|&port| is_taken(port)).collect(),
+        has_swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1),
+        missing_kernel_features: missing_kernel_features(),
+        leftovers: wanted.files.iter().filter(|file| file.exists()).cloned().collect(),
+        is_control_plane: layout::manifests().join("kube-apiserver.yaml").exists(),
+        program_is_whole: is_whole(wanted.program),
+    }
+}
+
+/// Where a program is on the PATH (or where root's programs are).
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':')
+        .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"])
+        .map(|folder| Path::new(folder).join(name))
+        .find(|file| file.is_file())
+}
+
+/// The address that others reach this machine at: where its default route leaves from, or else the first address of a
+/// device that is not the loopback. Nothing is sent.
+pub fn default_address() -> Option<IpAddr> {
+    let by_route = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect("192.0.2.1:9").ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    by_route().or_else(|| {
+        let addresses = nix::ifaddrs::getifaddrs().ok()?;
+        let mut addresses = addresses.filter_map(|interface| {
+            interface.address?.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()))
+        });
+        addresses.find(|address| !address.is_loopback())
+    })
+}
+
+/// This machine's name, as a node's name must be.
+pub fn host_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().to_lowercase();
+    name.trim().to_owned()
+}
+
+fn is_taken(port: u16) -> bool {
+    TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).is_err()
+}
+
+/// Features that show in /proc, or in a module that can still be loaded.
+fn missing_kernel_features() -> Vec<String> {
+    let systems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let mut missing = Vec::new();
+    let has_module = |name: &str| {
+        Path::new("/sys/module").join(name).exists()
+            || std::process::Command::new("modprobe")
+                .args(["-n", "-q", name])
+                .status()
+                .is_ok_and(|status| status.success())
+    };
+    if !systems.contains("overlay") && !has_module("overlay") {
+        missing.push("overlay file systems".to_owned());
+    }
+    if !systems.contains("cgroup") {
+        missing.push("control groups".to_owned());
+    }
+    missing
+}
+
+/// The one program of all programs knows the names it can be called by; a single one does not.
+fn is_whole(program: &Path) -> bool {
+    let output = std::process::Command::new(program).args(["kubelet", "--help"]).output();
+    output.is_ok_and(|output| output.status.success())
+}

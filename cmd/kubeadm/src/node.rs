@@ -1,0 +1,127 @@
+//! What every node has, the first and the joined ones alike: the program, the kubelet's identity, and the services.
+
+use crate::cluster::Cluster;
+use crate::host::Host;
+use crate::layout;
+use crate::supervisor::Service;
+use anyhow::{Context, Result};
+use pki::file::Mode;
+use serde_json::json;
+use std::net::IpAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// What a node is told.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// The address that others reach it at.
+    pub address: Option<IpAddr>,
+    /// containerd's socket.
+    pub containerd_socket: PathBuf,
+    /// Labels that it registers with.
+    pub labels: Vec<String>,
+    /// Taints that it registers with.
+    pub taints: Vec<String>,
+}
+
+/// Installs the one program, and links people's programs to it where nothing else of that name stands.
+pub fn install_program(host: &Host, program: &Path) -> Result<String> {
+    let installed = Path::new(layout::PROGRAM);
+    let is_same = || std::fs::canonicalize(program).ok() == std::fs::canonicalize(installed).ok();
+    if !is_same() && !host.would(&format!("install {}", installed.display())) {
+        let folder = installed.parent().expect("it stands in a folder");
+        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        // Beside and renamed: the old one may be running.
+        let beside = installed.with_extension("new");
+        std::fs::copy(program, &beside).with_context(|| format!("copy {}", program.display()))?;
+        std::fs::rename(&beside, installed).context("put the program in its place")?;
+    }
+    let mut linked = Vec::new();
+    for name in layout::LINKS {
+        let link = Path::new(layout::BIN).join(name);
+        if link.symlink_metadata().is_err() && !host.would(&format!("link {}", link.display())) {
+            symlink(installed, &link).with_context(|| format!("link {}", link.display()))?;
+            linked.push(name);
+        }
+    }
+    Ok(match linked.as_slice() {
+        [] => format!("installed {}", layout::PROGRAM),
+        linked => format!("installed {}, linked {} in {}", layout::PROGRAM, linked.join(", "), layout::BIN),
+    })
+}
+
+/// Takes away what [`install_program`] made.
+pub fn remove_program(host: &Host) -> Result<()> {
+    for name in layout::LINKS {
+        let link = Path::new(layout::BIN).join(name);
+        if std::fs::read_link(&link).is_ok_and(|target| target == Path::new(layout::PROGRAM)) {
+            host.remove(&link)?;
+        }
+    }
+    host.remove(Path::new(layout::PROGRAM).parent().expect("it stands in a folder"))?;
+    Ok(())
+}
+
+/// Writes the kubelet's identity and its kubeconfig, which refers to it, since the kubelet renews it.
+pub fn write_identity(
+    host: &Host,
+    cluster: &Cluster,
+    ca_pem: &str,
+    node: &Node,
+    identity: &pki::Identity,
+) -> Result<()> {
+    let file = layout::kubelet_identity();
+    host.write(&file, &format!("{}{}", identity.certificate, identity.key), Mode::Secret)?;
+    host.write(&layout::pki().join("ca.crt"), ca_pem, Mode::Public)?;
+    let user = format!("system:node:{}", node.name);
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "kubernetes", "cluster": {
+            "server": cluster.url(), "certificate-authority": layout::pki().join("ca.crt"),
+        }}],
+        "users": [{"name": user, "user": {"client-certificate": file, "client-key": file}}],
+        "contexts": [{"name": "node", "context": {"cluster": "kubernetes", "user": user}}],
+        "current-context": "node",
+    });
+    host.write(&layout::etc("kubelet.conf"), &serde_saphyr::to_string(&config)?, Mode::Secret)?;
+    Ok(())
+}
+
+/// The services of a node.
+pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
+    let config = layout::etc("kubelet.conf");
+    let mut kubelet = vec![
+        layout::PROGRAM.to_owned(),
+        "kubelet".to_owned(),
+        format!("--kubeconfig={}", config.display()),
+        format!("--pod-manifest-path={}", layout::manifests().display()),
+        format!("--hostname-override={}", node.name),
+        format!("--container-runtime-endpoint=unix://{}", node.containerd_socket.display()),
+        format!("--cluster-dns={}", cluster.dns_address()?),
+        format!("--cluster-domain={}", cluster.dns_domain),
+        format!("--client-ca-file={}", layout::pki().join("ca.crt").display()),
+        "--rotate-certificates".to_owned(),
+    ];
+    kubelet.extend(node.address.map(|address| format!("--node-ip={address}")));
+    if !node.labels.is_empty() {
+        kubelet.push(format!("--node-labels={}", node.labels.join(",")));
+    }
+    if !node.taints.is_empty() {
+        kubelet.push(format!("--register-with-taints={}", node.taints.join(",")));
+    }
+    // kube-proxy reads what every node may read, as the node that it runs on.
+    let kubeproxy = vec![
+        layout::PROGRAM.to_owned(),
+        "kubeproxy".to_owned(),
+        format!("--kubeconfig={}", config.display()),
+        format!("--hostname-override={}", node.name),
+        format!("--cluster-cidr={}", cluster.pod_cidr),
+    ];
+    Ok(vec![
+        Service { name: "kubelet".to_owned(), command: kubelet },
+        Service { name: "kubeproxy".to_owned(), command: kubeproxy },
+    ])
+}

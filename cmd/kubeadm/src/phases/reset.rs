@@ -1,0 +1,115 @@
+//! `kubeadm reset`: takes away exactly what init or join made, and leaves the host's own network as it was.
+
+use super::{Phase, run_all};
+use crate::host::Host;
+use crate::{image, layout, node, services};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use futures::FutureExt;
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// What `reset` is told.
+#[derive(Args)]
+#[command(after_help = "Example:\n  kubeadm reset --force")]
+pub struct Flags {
+    /// Do not ask.
+    #[arg(long, short)]
+    force: bool,
+    /// containerd's socket.
+    #[arg(long, default_value = "unix:///run/containerd/containerd.sock")]
+    cri_socket: String,
+    /// Only say what would be done.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+struct Reset {
+    host: Host,
+    containerd_socket: PathBuf,
+}
+
+const PHASES: &[Phase<Reset>] = &[
+    Phase {
+        name: "services",
+        about: "stopping kubelet and kube-proxy",
+        run: |reset, _| reset.services().boxed(),
+    },
+    Phase { name: "pods", about: "removing pods", run: |reset, _| reset.pods().boxed() },
+    Phase { name: "rules", about: "removing rules", run: |reset, _| reset.rules().boxed() },
+    Phase { name: "files", about: "removing files", run: |reset, _| reset.files().boxed() },
+];
+
+/// Resets.
+pub async fn run(flags: Flags) -> Result<()> {
+    if !flags.force && !flags.dry_run {
+        confirm()?;
+    }
+    let host = Host { dry_run: flags.dry_run };
+    remove_everything(host, &super::init::socket_path(&flags.cri_socket)).await
+}
+
+/// All phases, without asking.
+pub async fn remove_everything(host: Host, containerd_socket: &Path) -> Result<()> {
+    run_all(PHASES, &mut Reset { host, containerd_socket: containerd_socket.to_owned() }, &[]).await
+}
+
+impl Reset {
+    async fn services(&mut self) -> Result<String> {
+        services::remove(&self.host)?;
+        Ok("kubelet and kube-proxy are stopped".to_owned())
+    }
+
+    async fn pods(&mut self) -> Result<String> {
+        if self
+            .host
+            .would("remove all pods, their networks, mounts and control groups, and the images made here")
+        {
+            return Ok("nothing was removed".to_owned());
+        }
+        let removed =
+            kubelet::cleanup(&self.containerd_socket, Path::new(layout::KUBELET), &[image::OWN, image::ETCD])
+                .await
+                .context("remove the pods (is containerd running?)")?;
+        Ok(format!("{removed} pods are gone"))
+    }
+
+    async fn rules(&mut self) -> Result<String> {
+        let program = Path::new(layout::PROGRAM);
+        if !program.exists() {
+            return Ok("no rules of ours".to_owned());
+        }
+        self.host.call(layout::PROGRAM, &["kubeproxy", "--cleanup"])?;
+        Ok("rules and devices are gone".to_owned())
+    }
+
+    async fn files(&mut self) -> Result<String> {
+        for path in [
+            layout::ETC,
+            layout::DATA,
+            layout::KUBELET,
+            layout::POD_LOGS,
+            layout::CONTAINER_LOGS,
+            layout::LOGS,
+            layout::RUN,
+        ] {
+            self.host.remove(Path::new(path))?;
+        }
+        node::remove_program(&self.host)?;
+        Ok("files are gone".to_owned())
+    }
+}
+
+fn confirm() -> Result<()> {
+    if !std::io::stdin().is_terminal() {
+        bail!("this removes the cluster's data from this machine: say --force");
+    }
+    eprint!("This removes all pods and the cluster's data from this machine. Go on? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    if !matches!(line.trim(), "y" | "Y" | "yes") {
+        bail!("nothing was changed");
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Which objects a command is about: `pod web`, `pods a b`, `pod/a svc/b`, `pods -l app=x`, `pods,services`, `all`.
+
+use crate::connection::Connection;
+use crate::resources::{Catalogue, Resource};
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+/// Flags that choose objects.
+#[derive(clap::Args, Clone, Default)]
+pub struct SelectFlags {
+    /// Kinds and names: `pod web`, `pod/web service/web`, `deployments,services`.
+    #[arg(required = true)]
+    pub words: Vec<String>,
+    /// Only objects with these labels.
+    #[arg(long, short = 'l')]
+    pub selector: Option<String>,
+    /// Only objects with these fields.
+    #[arg(long)]
+    pub field_selector: Option<String>,
+    /// In all namespaces.
+    #[arg(long, short = 'A')]
+    pub all_namespaces: bool,
+}
+
+/// One thing that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its kind.
+    pub resource: Resource,
+    /// Its name; `None`: all of them.
+    pub name: Option<String>,
+}
+
+impl Target {
+    /// Its path, in the namespace that is meant.
+    pub fn path(&self, connection: &Connection, all_namespaces: bool) -> String {
+        let namespace = (!all_namespaces).then_some(connection.namespace.as_str());
+        let path = self.resource.path(namespace);
+        match &self.name {
+            Some(name) => format!("{path}/{name}"),
+            None => path,
+        }
+    }
+}
+
+/// Understands words. Names of the seed are mapped as everywhere.
+pub fn targets(catalogue: &Catalogue, words: &[String]) -> Result<Vec<Target>> {
+    let named = |resource: &Resource, name: &str| {
+        let name =
+            if resource.group.starts_with("rbac.") { name.to_owned() } else { api::dialect::map_name(name) };
+        Target { resource: resource.clone(), name: Some(name) }
+    };
+    if words.iter().any(|word| word.contains('/')) {
+        return words
+            .iter()
+            .map(|word| match word.split_once('/') {
+                Some((kind, name)) if !name.is_empty() => Ok(named(catalogue.find(kind)?, name)),
+                _ => bail!("there is no need to specify a resource type as a separate argument when passing arguments in resource/name form (e.g. 'kubectl get resource/<resource_name>' instead of 'kubectl get resource resource/<resource_name>'"),
+            })
+            .collect();
+    }
+    let Some((kinds, names)) = words.split_first() else {
+        bail!("You must specify the type of resource to get.")
+    };
+    let mut resources = Vec::new();
+    for kind in kinds.split(',') {
+        match catalogue.category(kind) {
+            members if members.is_empty() => resources.push(catalogue.find(kind)?.clone()),
+            members => resources.extend(members.into_iter().cloned()),
+        }
+    }
+    if names.is_empty() {
+        return Ok(resources.into_iter().map(|resource| Target { resource, name: None }).collect());
+    }
+    let Some(first) = resources.first().filter(|_| resources.len() == 1) else {
+        bail!("names can be given for one kind at a time; kind/name names several");
+    };
+    Ok(names.iter().map(|name| named(first, name)).collect())
+}
+
+/// The query of a list.
+pub fn query(flags: &SelectFlags) -> String {
+    let mut parts = Vec::new();
+    for (name, value) in [("labelSelector", &flags.selector), ("fieldSelector", &flags.field_selector)] {
+        parts.extend(value.as_ref().map(|value| format!("{name}={}", encode(value))));
+    }
+    if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
+}
+
+/// A text as part of a query.
+pub fn encode(text: &str) -> String {
+    text.bytes().fold(String::new(), |encoded, byte| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            encoded + &char::from(byte).to_string()
+        }
+        _ => encoded + &format!("%{byte:02X}"),
+    })
+}
+
+/// The objects that were asked for, each with its kind.
+pub async fn objects(connection: &Connection, flags: &SelectFlags) -> Result<Vec<(Resource, Value)>> {
+    let catalogue = Catalogue::load(connection).await?;
+    let mut found = Vec::new();
+    for target in targets(&catalogue, &flags.words)? {
+        let path = target.path(connection, flags.all_namespaces && target.name.is_none());
+        if target.name.is_some() {
+            found.push((target.resource.clone(), connection.get(&path).await?));
+            continue;
+        }
+        let list = connection.get(&format!("{path}{}", query(flags))).await?;
+        for mut item in list["items"].as_array().cloned().unwrap_or_default() {
+            item["apiVersion"] = target.resource.api_version().into();
+            item["kind"] = target.resource.kind.clone().into();
+            found.push((target.resource.clone(), item));
+        }
+    }
+    Ok(found)
+}
+
+/// The path of an object that was read.
+pub fn path_of(resource: &Resource, object: &Value) -> String {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    format!("{}/{name}", resource.path(object["metadata"]["namespace"].as_str()))
+}
+
+/// An object's name.
+pub fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}

@@ -1,0 +1,117 @@
+//! Two commands to a cluster: `kubeadm init` and `join` on machines of their own, as people use them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+use testing::{Machine, Switch};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The program without what only debuggers read: it is copied to every machine and into an image there.
+static PROGRAM: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("minik8s");
+    let status =
+        Command::new("strip").args(["-o".as_ref(), program.as_os_str(), env!("CARGO_BIN_EXE_minik8s").as_ref()]).status();
+    assert!(status.expect("strip runs").success());
+    (folder, program)
+});
+
+struct Node {
+    machine: Machine,
+}
+
+impl Node {
+    fn boot(switch: &Arc<Switch>, name: &str, number: u8) -> Node {
+        Node { machine: Machine::boot(switch, name, number) }
+    }
+
+    fn program(&self) -> &'static str {
+        PROGRAM.1.to_str().expect("a plain path")
+    }
+
+    /// Runs one of our programs on it.
+    fn run(&self, arguments: &[&str]) -> String {
+        self.machine.run(self.program(), arguments)
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        self.run(&[&["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"], arguments].concat())
+    }
+
+    fn eventually(&self, what: &str, mut condition: impl FnMut(&Node) -> bool) {
+        let ends = Instant::now() + PATIENCE;
+        while !condition(self) {
+            if Instant::now() > ends {
+                let log = |file: &str| std::fs::read_to_string(self.machine.path(file)).unwrap_or_default();
+                let pods = self.machine.output(self.program(), &["kubectl", "get", "pods", "-A", "-o", "yaml"]);
+                panic!(
+                    "waited in vain: {what}\n{}\n{}\n{}",
+                    String::from_utf8_lossy(&pods.stdout),
+                    log("/var/log/minik8s/kubelet.log"),
+                    log("/var/log/minik8s/kubeproxy.log")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn import(&self, image: &str) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let archive = folder.path().join("image.tar");
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/build");
+        let status = Command::new(build).arg(image).arg(&archive).status();
+        assert!(status.expect("images/build runs").success());
+        self.run(&["kubeadm", "image", "import", archive.to_str().expect("a plain path")]);
+    }
+}
+
+#[test]
+fn init_runs_pods_and_reset_leaves_nothing() {
+    let switch = Switch::new();
+    let node = Node::boot(&switch, "m1", 1);
+    let before = traces(&node);
+    let said = node.run(&["kubeadm", "init"]);
+    assert!(said.contains("kubeadm join 10.89.0.1:6443 --token "), "{said}");
+    assert_eq!(node.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]), "m1");
+
+    // The control plane is there as pods.
+    node.eventually("the control plane's pods are Running", |node| {
+        let phases = node.kubectl(&["get", "pods", "-n", "kube-system", "-o", "jsonpath={.items[*].status.phase}"]);
+        phases == "Running Running Running"
+    });
+
+    // A Deployment's pods run, and answer.
+    node.import("httpd");
+    let yaml = node.machine.path("/etc/web.yaml");
+    std::fs::write(&yaml, include_str!("../../../testcases/hello.yaml")).expect("written");
+    node.kubectl(&["apply", "-f", "/etc/web.yaml"]);
+    node.kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
+    let addresses = node.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].status.podIP}"]);
+    assert_eq!(addresses.split(' ').count(), 2, "{addresses}");
+    for address in addresses.split(' ') {
+        node.eventually("the pod answers", |node| {
+            let answer = node.machine.output("busybox", &["wget", "-qO-", &format!("http://{address}/")]);
+            String::from_utf8_lossy(&answer.stdout).starts_with("hello-")
+        });
+    }
+
+    // Init again changes nothing and says so; joining here is a no-op that says so.
+    let again = node.machine.output(node.program(), &["kubeadm", "init"]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("kubeadm reset"), "{again:?}");
+    assert!(node.run(&["kubeadm", "join", "10.89.0.1:6443"]).contains("nothing to do"));
+
+    node.run(&["kubeadm", "reset", "--force"]);
+    assert_eq!(traces(&node), before);
+}
+
+/// What a cluster leaves on a machine: containers, snapshots, devices, rules, mounts, files, processes.
+fn traces(node: &Node) -> Vec<String> {
+    let script = "ctr -n k8s.io containers ls -q; ctr -n k8s.io snapshots ls | tail -n +2; ip -o link | cut -d: -f2; \
+        iptables-save | grep -v '^#' | sed 's/\\[.*//'; grep -c . /proc/mounts; ls /etc/kubernetes /etc/minik8s /var/lib \
+        /var/log /usr/local/bin /usr/local/lib /run/netns 2>/dev/null; ls /proc | grep -c '^[0-9]'; ip route";
+    node.machine.run("sh", &["-c", script]).lines().map(str::to_owned).collect()
+}

@@ -1,0 +1,158 @@
+//! What the server must ask others for: logs, exec, attach and port-forward of the kubelets, `proxy` of pods, services
+//! and nodes, and the usage that `metrics.k8s.io` shows.
+//!
+//! ```text
+//! request ─ location (host, port, path) ─> connect (TCP, TLS) ─> forward ─┬─ an answer, streamed
+//!                                                                         └─ an upgrade: bytes both ways
+//! metrics.k8s.io ─> usage ─ /stats/summary of each node, remembered for some seconds
+//! ```
+//!
+//! It decides nothing about what goes through: a WebSocket is bytes. Nobody is asked anything before somebody asks us.
+
+mod connect;
+mod forward;
+mod location;
+mod log;
+mod metrics_kinds;
+pub mod usage;
+
+pub use metrics_kinds::kinds as metrics_kinds;
+pub use usage::Usages;
+
+use crate::answer::{self, Answer};
+use crate::auth::{Attributes, User};
+use crate::error::{ApiError, Result};
+use crate::handler::{attributes, authorize};
+use crate::registry::Resource;
+use crate::request::{Query, RequestInfo, Target};
+use crate::server::Server;
+use http::header::{HeaderValue, LOCATION};
+use http::request::Parts;
+use http::{Method, StatusCode};
+use hyper::body::Incoming;
+use std::sync::Arc;
+
+/// Whether a request is for somebody else.
+pub fn is_forwarded(target: &Target<'_>) -> bool {
+    target.group.is_empty()
+        && matches!(
+            (target.resource, target.subresource),
+            ("pods", "log" | "exec" | "attach" | "portforward" | "proxy") | ("services" | "nodes", "proxy")
+        )
+}
+
+/// A request for somebody else, understood and permitted.
+pub struct Forwarded<'a> {
+    /// What it asks.
+    pub info: &'a RequestInfo<'a>,
+    /// Of what.
+    pub target: &'a Target<'a>,
+    /// With which parameters.
+    pub query: &'a Query,
+    /// As it came.
+    pub parts: &'a mut Parts,
+    /// Who asks.
+    pub user: &'a User,
+}
+
+/// Answers with what others answer.
+pub async fn handle(
+    server: &Arc<Server>,
+    resource: &Resource,
+    request: Forwarded<'_>,
+    body: Incoming,
+) -> Result<Answer> {
+    server.catch_up().await?;
+    let target = request.target;
+    match (target.subresource, request.info.verb) {
+        ("log", "get") => log::handle(server, &request).await,
+        ("exec" | "attach" | "portforward", "get" | "create") => stream(server, request).await,
+        ("proxy", _) => proxy(server, request, body).await,
+        (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
+    }
+}
+
+/// exec, attach and port-forward: whoever may only read may not begin one, although a WebSocket begins with a GET.
+async fn stream(server: &Arc<Server>, request: Forwarded<'_>) -> Result<Answer> {
+    authorize(server, &Attributes { verb: "create", ..attributes(request.user, request.info) })?;
+    let pod = location::pod(server, request.target)?;
+    let path = location::stream(&pod, request.target.subresource, request.query)?;
+    let node = location::node_of(server, &pod)?;
+    if !forward::is_upgrade(&request.parts.headers) {
+        return Err(ApiError::bad_request("Upgrade request required"));
+    }
+    let sent = forward::request(request.parts, &path, None)?;
+    let answer = connect::send(server, &node, sent).await;
+    let answer = answer.map_err(|error| ApiError::internal(format!("error dialing backend: {error}")))?;
+    Ok(forward::answer(server, request.parts, answer))
+}
+
+/// `proxy`: any request at all.
+async fn proxy(server: &Arc<Server>, request: Forwarded<'_>, body: Incoming) -> Result<Answer> {
+    let place = match request.target.resource {
+        "pods" => location::pod_place(server, request.target)?,
+        "services" => location::service_place(server, request.target)?,
+        _ => location::node_place(server, request.target)?,
+    };
+    let (path, query) = (request.parts.uri.path(), request.parts.uri.query());
+    let rest = path_after_proxy(path);
+    if rest.is_empty() && request.parts.method == Method::GET && !forward::is_upgrade(&request.parts.headers)
+    {
+        return Ok(redirect(&with_query(&format!("{path}/"), query)));
+    }
+    let wanted = with_query(if rest.is_empty() { "/" } else { rest }, query);
+    let sent = forward::request(request.parts, &wanted, Some(body))?;
+    let answer = connect::send(server, &place, sent).await;
+    let answer =
+        answer.map_err(|error| ApiError::unavailable(format!("error trying to reach service: {error}")))?;
+    Ok(forward::answer(server, request.parts, answer))
+}
+
+/// What follows `/proxy` in the path, with its slashes.
+fn path_after_proxy(path: &str) -> &str {
+    // Namespaces and names cannot hold a slash, so that the first one is the subresource.
+    let mut at = 0;
+    let segments = if path.contains("/namespaces/") { 7 } else { 5 };
+    for _ in 0..segments {
+        match path[at + 1..].find('/') {
+            Some(next) => at += next + 1,
+            None => return "",
+        }
+    }
+    &path[at..]
+}
+
+fn with_query(path: &str, query: Option<&str>) -> String {
+    match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    }
+}
+
+/// Relative links in what is served at the root need a path that ends in a slash.
+fn redirect(to: &str) -> Answer {
+    let moved = answer::empty(StatusCode::MOVED_PERMANENTLY);
+    match HeaderValue::from_str(to) {
+        Ok(to) => moved.with_header(LOCATION, to),
+        Err(_) => moved,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_proxy_is_kept_as_it_is() {
+        for (path, expected) in [
+            ("/api/v1/nodes/n/proxy", ""),
+            ("/api/v1/nodes/n/proxy/", "/"),
+            ("/api/v1/nodes/n/proxy/stats/summary", "/stats/summary"),
+            ("/api/v1/namespaces/a/pods/p:80/proxy/x//y/", "/x//y/"),
+            ("/api/v1/namespaces/a/services/https:s:web/proxy/namespaces/%2F", "/namespaces/%2F"),
+            ("/api/v1/namespaces/a/services/s/proxy", ""),
+        ] {
+            assert_eq!(path_after_proxy(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Caches that follow the apiserver: list, then watch, for each kind once however many ask for it.
+//!
+//! kube-rs' watcher lists and watches and resumes; here its events become [`Cache`]s, errors wait a growing while, and a
+//! watch that cannot resume (410 Gone) begins again with a list.
+
+use crate::Cache;
+use futures::{Stream, StreamExt};
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// A list comes in pages of so many, so that it is never whole in memory twice.
+const PAGE: u32 = 500;
+
+/// Shared caches. Clones share them.
+#[derive(Clone)]
+pub struct Informers {
+    client: Client,
+    caches: Arc<Mutex<HashMap<TypeId, Box<dyn Any + Send>>>>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+impl Informers {
+    /// None yet. Every cache is kept up to date until the token is cancelled; then [`Informers::join`].
+    pub fn new(client: Client, shutdown: CancellationToken) -> Informers {
+        Informers { client, caches: Arc::default(), tasks: TaskTracker::new(), shutdown }
+    }
+
+    /// All objects of a kind, without their managed fields.
+    pub fn cache<K>(&self) -> Cache<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.cache_pruned(|_| {})
+    }
+
+    /// As [`Informers::cache`]; `prune` takes away what nobody here reads, to save memory. Who asks first decides.
+    pub fn cache_pruned<K>(&self, prune: fn(&mut K)) -> Cache<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let start =
+            || move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, prune));
+        self.cache_of(TypeId::of::<K>(), start)
+    }
+
+    /// The metadata of all objects of a kind: much less to keep, where that is enough.
+    pub fn metadata<K>(&self) -> Cache<PartialObjectMeta<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let api: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
+        let start = || move || watcher::watcher(api.clone(), config());
+        self.cache_of(TypeId::of::<PartialObjectMeta<K>>(), start)
+    }
+
+    /// The metadata of all objects of a kind that is known only at run time. It is kept until `stop` is cancelled, and is not
+    /// shared.
+    pub fn metadata_of(
+        &self,
+        resource: &ApiResource,
+        stop: CancellationToken,
+    ) -> Cache<PartialObjectMeta<DynamicObject>> {
+        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), resource);
+        let cache = Cache::default();
+        let start = move || watcher::watcher(api.clone(), config());
+        let (kept, shutdown) = (cache.clone(), self.shutdown.clone());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = follow(kept, start, &shutdown) => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        cache
+    }
+
+    /// Waits until every task has ended, once the token was cancelled.
+    pub async fn join(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn cache_of<T, Start, S>(&self, id: TypeId, start: impl FnOnce() -> Start) -> Cache<T>
+    where
+        T: Resource + Debug + Send + Sync + 'static,
+        T::DynamicType: Send,
+        Start: Fn() -> S + Send + 'static,
+        S: Stream<Item = watcher::Result<Event<T>>> + Send + 'static,
+    {
+        let mut caches = self.caches.lock();
+        let kept = caches.entry(id).or_insert_with(|| {
+            let cache: Cache<T> = Cache::default();
+            let (kept, start, shutdown) = (cache.clone(), start(), self.shutdown.clone());
+            self.tasks.spawn(async move { follow(kept, start, &shutdown).await });
+            Box::new(cache)
+        });
+        kept.downcast_ref::<Cache<T>>().expect("an id has one type").clone()
+    }
+}
+
+fn config() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
+
+fn prune_event<K>(event: watcher::Result<Event<K>>, prune: fn(&mut K)) -> watcher::Result<Event<K>> {
+    event.map(|event| event.modify(prune))
+}
+
+/// Keeps a cache up to date until shutdown.
+async fn follow<T, S>(cache: Cache<T>, start: impl Fn() -> S, shutdown: &CancellationToken)
+where
+    T: Resource + Debug + Send + Sync + 'static,
+    S: Stream<Item = watcher::Result<Event<T>>>,
+{
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let mut events = Box::pin(start());
+        let mut list = Vec::new();
+        let mut asked = Instant::now();
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = shutdown.cancelled() => return,
+            };
+            let error = match event {
+                Some(Ok(event)) => {
+                    pause = FIRST_PAUSE;
+                    match event {
+                        Event::Init => (list, asked) = (Vec::new(), Instant::now()),
+                        Event::InitApply(object) => list.push(slim(object)),
+                        Event::InitDone => cache.replace(std::mem::take(&mut list), asked),
+                        Event::Apply(object) => cache.apply(slim(object)),
+                        Event::Delete(object) => cache.remove(&slim(object)),
+                    }
+                    continue;
+                }
+                Some(Err(error)) => error,
+                None => break,
+            };
+            tracing::debug!(%error, "a watch failed");
+            // Half and half, so that those who failed together do not come back together.
+            let wait = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = shutdown.cancelled() => return,
+            }
+            // The watcher would go on asking from the same version.
+            if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
+            {
+                break;
+            }
+        }
+    }
+}
+
+/// Without what nobody here reads.
+fn slim<T: Resource>(mut object: T) -> T {
+    object.meta_mut().managed_fields = None;
+    object
+}

@@ -1,0 +1,203 @@
+//! Events: what happened to an object, for people to read. Nobody waits for them, and nothing depends on them.
+//!
+//! [`Recorder::event`] puts a note into a bounded queue and returns; one task sends. A note that finds the queue full is
+//! dropped and counted.
+
+use crate::correlate::{Correlator, Note, Verdict};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+const QUEUE: usize = 1000;
+/// A longer message is refused by the apiserver.
+const LONGEST_MESSAGE: usize = 1024;
+/// What is still in the queue when the program ends has so long.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Whether an event is worth worrying about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// For information.
+    Normal,
+    /// Something is not right.
+    Warning,
+}
+
+impl EventType {
+    fn name(self) -> &'static str {
+        match self {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        }
+    }
+}
+
+/// Takes events. Clones share the queue.
+#[derive(Clone)]
+pub struct Recorder {
+    component: &'static str,
+    queue: mpsc::Sender<Note>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Recorder {
+    /// A recorder, and the task that sends what it takes, until the token is cancelled.
+    pub fn new(
+        client: Client,
+        component: &'static str,
+        host: String,
+        shutdown: CancellationToken,
+    ) -> (Recorder, impl Future<Output = ()> + Send + 'static) {
+        let (queue, notes) = mpsc::channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let recorder = Recorder { component, queue, dropped: dropped.clone() };
+        let sender = Sender { client, host, dropped, correlator: Correlator::default() };
+        (recorder, sender.run(notes, shutdown))
+    }
+
+    /// The same, in the name of another component.
+    pub fn named(&self, component: &'static str) -> Recorder {
+        Recorder { component, ..self.clone() }
+    }
+
+    /// Tells that something happened to an object.
+    pub fn event(
+        &self,
+        regarding: ObjectReference,
+        event_type: EventType,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) {
+        let mut message = message.into();
+        if message.len() > LONGEST_MESSAGE {
+            let end = (0..=LONGEST_MESSAGE).rev().find(|end| message.is_char_boundary(*end));
+            message.truncate(end.unwrap_or(0));
+        }
+        let note = Note {
+            component: self.component,
+            regarding,
+            event_type: event_type.name(),
+            reason: reason.into(),
+            message,
+            at: Timestamp::now(),
+        };
+        if self.queue.try_send(note).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many events were not sent.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// Refers to an object, as events do.
+pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        name: object.meta().name.clone(),
+        namespace: object.namespace(),
+        uid: object.uid(),
+        resource_version: object.resource_version(),
+        field_path: None,
+    }
+}
+
+struct Sender {
+    client: Client,
+    host: String,
+    dropped: Arc<AtomicU64>,
+    correlator: Correlator,
+}
+
+impl Sender {
+    async fn run(mut self, mut notes: mpsc::Receiver<Note>, shutdown: CancellationToken) {
+        loop {
+            tokio::select! {
+                note = notes.recv() => match note {
+                    Some(note) => self.send(&note).await,
+                    None => return,
+                },
+                () = shutdown.cancelled() => break,
+            }
+        }
+        let rest = async {
+            while let Ok(note) = notes.try_recv() {
+                self.send(&note).await;
+            }
+        };
+        // What is not sent by then is lost, as it is when a machine fails.
+        let _ = tokio::time::timeout(LAST_WORDS, rest).await;
+    }
+
+    async fn send(&mut self, note: &Note) {
+        let verdict = self.correlator.observe(note);
+        let namespace = note.regarding.namespace.as_deref().unwrap_or("default");
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let sent = match &verdict {
+            Verdict::Drop => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            Verdict::Create { name, message } => self.create(&events, note, name, message, 1, note.at).await,
+            Verdict::Count { name, message, count, first } => {
+                let patch = json!({"count": count, "message": message, "lastTimestamp": Time(note.at)});
+                match events.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                    // It has expired.
+                    Err(kube::Error::Api(status)) if status.code == 404 => {
+                        self.create(&events, note, name, message, *count, *first).await
+                    }
+                    sent => sent.map(drop),
+                }
+            }
+        };
+        if let Err(error) = sent {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%error, reason = note.reason, "an event was not sent");
+        }
+    }
+
+    async fn create(
+        &self,
+        events: &Api<Event>,
+        note: &Note,
+        name: &str,
+        message: &str,
+        count: i32,
+        first: Timestamp,
+    ) -> kube::Result<()> {
+        let namespace = note.regarding.namespace.clone().unwrap_or_else(|| "default".into());
+        let event = Event {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(namespace),
+                ..ObjectMeta::default()
+            },
+            involved_object: note.regarding.clone(),
+            type_: Some(note.event_type.to_owned()),
+            reason: Some(note.reason.clone()),
+            message: Some(message.to_owned()),
+            source: Some(EventSource {
+                component: Some(note.component.to_owned()),
+                host: (!self.host.is_empty()).then(|| self.host.clone()),
+            }),
+            reporting_component: Some(note.component.to_owned()),
+            reporting_instance: Some(self.host.clone()),
+            first_timestamp: Some(Time(first)),
+            last_timestamp: Some(Time(note.at)),
+            count: Some(count),
+            ..Event::default()
+        };
+        events.create(&PostParams::default(), &event).await.map(drop)
+    }
+}

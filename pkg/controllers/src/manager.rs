@@ -1,0 +1,102 @@
+//! Runs the controllers that were asked for, while this replica leads.
+
+use crate::runtime::Context;
+use crate::{CONTROLLERS, Config, Entry};
+use client::{ConnectError, Informers, LeaderElection, LeaderError, Recorder, ServiceAccounts};
+use kube::Client;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+const USER_AGENT: &str = "kube-controller-manager";
+
+/// Why the controllers do not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no client.
+    #[error("reach the apiserver")]
+    Connect(#[from] ConnectError),
+    /// Another replica leads.
+    #[error(transparent)]
+    Leader(#[from] LeaderError),
+    /// `--controllers` names one that is not there.
+    #[error("{0:?} is not in the list of known controllers: {1}")]
+    UnknownController(String, String),
+}
+
+/// Runs until the token is cancelled, or leadership is lost.
+pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    let selected = select(&config.controllers)?;
+    let client = client::connect(config.kubeconfig.as_deref(), USER_AGENT).await?;
+    let accounts = match config.use_service_account_credentials {
+        true => Some(ServiceAccounts::new(client.clone(), config.kubeconfig.as_deref(), USER_AGENT).await?),
+        false => None,
+    };
+    let config = Arc::new(config);
+    if !config.leader_elect {
+        lead(&config, &client, accounts.as_ref(), &selected, shutdown).await;
+        return Ok(());
+    }
+    let mut election =
+        LeaderElection::new(client.clone(), &config.lease_namespace, &config.lease_name, &config.host);
+    election.lease_duration = config.lease_duration;
+    election.renew_deadline = config.renew_deadline;
+    election.retry_period = config.retry_period;
+    let leading = async |token| lead(&config, &client, accounts.as_ref(), &selected, token).await;
+    election.run(shutdown, leading).await?;
+    Ok(())
+}
+
+async fn lead(
+    config: &Arc<Config>,
+    client: &Client,
+    accounts: Option<&ServiceAccounts>,
+    selected: &[&'static Entry],
+    shutdown: CancellationToken,
+) {
+    // Caches and events last until the last controller has ended.
+    let last = CancellationToken::new();
+    let informers = Informers::new(client.clone(), last.clone());
+    let (recorder, sending) = Recorder::new(client.clone(), USER_AGENT, config.host.clone(), last.clone());
+    let (support, tasks) = (TaskTracker::new(), TaskTracker::new());
+    support.spawn(sending);
+    for entry in selected {
+        let context = Context {
+            name: entry.name,
+            client: accounts.map_or_else(|| client.clone(), |accounts| accounts.client(entry.account)),
+            informers: informers.clone(),
+            recorder: recorder.named(entry.name),
+            clock: config.clock.clone(),
+            config: config.clone(),
+            metrics: config.metrics.clone(),
+            shutdown: shutdown.clone(),
+        };
+        tasks.spawn((entry.start)(&context));
+    }
+    shutdown.cancelled().await;
+    tasks.close();
+    tasks.wait().await;
+    last.cancel();
+    informers.join().await;
+    support.close();
+    support.wait().await;
+}
+
+/// The controllers that `--controllers` means: the first word that fits a name decides, `*` comes last.
+fn select(words: &[String]) -> Result<Vec<&'static Entry>, Error> {
+    let is =
+        |entry: &Entry, word: &str| word == entry.name || (!entry.alias.is_empty() && word == entry.alias);
+    for word in words.iter().filter(|word| *word != "*") {
+        let name = word.strip_prefix('-').unwrap_or(word);
+        if !CONTROLLERS.iter().any(|entry| is(entry, name)) {
+            let known: Vec<&str> = CONTROLLERS.iter().map(|entry| entry.name).collect();
+            return Err(Error::UnknownController(name.to_owned(), known.join(", ")));
+        }
+    }
+    let all = words.iter().any(|word| word == "*");
+    let wanted = |entry: &&Entry| {
+        let word = words.iter().find(|word| is(entry, word.strip_prefix('-').unwrap_or(word)));
+        word.map_or(all, |word| !word.starts_with('-'))
+    };
+    Ok(CONTROLLERS.iter().filter(wanted).collect())
+}

@@ -1,0 +1,57 @@
+//! What the controllers did, counted, in Prometheus' text format.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Counters. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    counts: Arc<Mutex<BTreeMap<&'static str, Counts>>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    plans: u64,
+    writes: u64,
+    failures: u64,
+}
+
+impl Metrics {
+    /// A controller made a plan with so many writes.
+    pub fn planned(&self, controller: &'static str, writes: usize) {
+        let mut counts = self.counts.lock();
+        let counts = counts.entry(controller).or_default();
+        counts.plans += 1;
+        counts.writes += writes as u64;
+    }
+
+    /// A write of a controller failed.
+    pub fn failed(&self, controller: &'static str) {
+        self.counts.lock().entry(controller).or_default().failures += 1;
+    }
+
+    /// How many writes were planned by all controllers.
+    pub fn writes(&self) -> u64 {
+        self.counts.lock().values().map(|counts| counts.writes).sum()
+    }
+
+    /// The page of `/metrics`.
+    pub fn page(&self) -> String {
+        type Count = fn(&Counts) -> u64;
+        let families: [(&str, &str, Count); 3] = [
+            ("controller_plans_total", "Plans made", |counts| counts.plans),
+            ("controller_writes_total", "Writes planned", |counts| counts.writes),
+            ("controller_failures_total", "Plans of which a write failed", |counts| counts.failures),
+        ];
+        let mut page = String::new();
+        for (name, help, count) in families {
+            let _ = writeln!(page, "# HELP {name} {help}.\n# TYPE {name} counter");
+            for (controller, counts) in self.counts.lock().iter() {
+                let _ = writeln!(page, "{name}{{controller=\"{controller}\"}} {}", count(counts));
+            }
+        }
+        page
+    }
+}

@@ -1,0 +1,240 @@
+//! What controllers of pods ask of a pod, and how a pod is made from a template.
+
+use crate::runtime::{Note, Write, controller_of, owner_key, owner_reference};
+use api::selector::LabelSelector;
+use client::{Cache, Change, Key, reference};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, ObjectMeta};
+use kube::{Resource, ResourceExt};
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The index of pods by their controller's uid; those without one by [`orphans`].
+pub const BY_CONTROLLER: &str = "controller";
+
+/// Where pods of a namespace without a controller are in the index.
+pub fn orphans(namespace: &str) -> String {
+    format!("orphans in {namespace}")
+}
+
+/// Lets objects be found by their controller.
+pub fn index_by_controller<K>(cache: &Cache<K>)
+where
+    K: Resource<DynamicType = ()> + std::fmt::Debug + Send + Sync + 'static,
+{
+    cache.index(BY_CONTROLLER, |object| {
+        vec![match controller_of(object) {
+            Some(owner) => owner.uid.clone(),
+            None => orphans(&object.namespace().unwrap_or_default()),
+        }]
+    });
+}
+
+/// What an owner controls, and what in its namespace nobody does: what it may claim.
+pub fn claimable<K>(cache: &Cache<K>, owner: &impl Resource) -> Vec<Arc<K>>
+where
+    K: Resource<DynamicType = ()> + std::fmt::Debug + Send + Sync + 'static,
+{
+    let mut found = cache.by(BY_CONTROLLER, owner.meta().uid.as_deref().unwrap_or_default());
+    found.extend(cache.by(BY_CONTROLLER, &orphans(&owner.namespace().unwrap_or_default())));
+    found
+}
+
+/// The owners of the kind `O` that a change concerns: that of the object as it is and as it was, and, of one that has no
+/// controller, all that `select` it.
+pub fn owners<O, K>(change: &Change<K>, sets: &Cache<O>, selects: impl Fn(&O, &K) -> bool) -> Vec<Key>
+where
+    O: Resource<DynamicType = ()> + std::fmt::Debug + Send + Sync + 'static,
+    K: Resource<DynamicType = ()>,
+{
+    let objects = [&change.old, &change.new];
+    let mut keys: Vec<Key> =
+        objects.into_iter().flatten().filter_map(|object| owner_key::<O>(object.as_ref())).collect();
+    keys.dedup();
+    if let Some(new) = &change.new
+        && controller_of(new.as_ref()).is_none()
+    {
+        let sets = sets.in_namespace(&new.namespace().unwrap_or_default());
+        keys.extend(sets.iter().filter(|set| selects(set, new)).map(|set| Key::of(set.as_ref())));
+    }
+    keys
+}
+
+/// A selector of an object; one that is not understood selects nothing.
+pub fn selector(selector: &meta::LabelSelector) -> LabelSelector {
+    let json = serde_json::to_value(selector).unwrap_or_default();
+    LabelSelector::from_json(&json).unwrap_or_else(|_| LabelSelector::nothing())
+}
+
+/// Whether a selector matches an object's labels.
+pub fn selects(selector: &LabelSelector, object: &impl Resource) -> bool {
+    static NONE: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
+    selector.matches(object.meta().labels.as_ref().unwrap_or(&NONE))
+}
+
+/// A number as upstream writes it: zero is left out.
+pub fn nonzero<N: Default + PartialEq>(number: N) -> Option<N> {
+    (number != N::default()).then_some(number)
+}
+
+/// The phase; empty where there is none yet.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether it has ended.
+pub fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether it is on its way out.
+pub fn is_going(object: &impl Resource) -> bool {
+    object.meta().deletion_timestamp.is_some()
+}
+
+/// Whether it counts as a replica: neither finished nor going.
+pub fn is_active(pod: &Pod) -> bool {
+    !is_finished(pod) && !is_going(pod)
+}
+
+/// Whether it is going and has not finished.
+pub fn is_terminating(pod: &Pod) -> bool {
+    !is_finished(pod) && is_going(pod)
+}
+
+/// A condition of a pod.
+pub fn condition<'a>(pod: &'a Pod, ty: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == ty)
+}
+
+/// Whether it is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// Since when it is ready.
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let ready = condition(pod, "Ready").filter(|ready| ready.status == "True")?;
+    ready.last_transition_time.as_ref().map(|time| time.0)
+}
+
+/// Whether it has been ready for long enough.
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    is_ready(pod) && until_available(pod, min_ready_seconds, now).is_none()
+}
+
+/// How long a ready pod has yet to be ready before it is available; `None` if it is, or is not ready.
+pub fn until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+    if min_ready_seconds <= 0 || !is_ready(pod) {
+        return None;
+    }
+    let since = ready_since(pod).unwrap_or(now);
+    let left = since + SignedDuration::from_secs(min_ready_seconds.into()) - now;
+    let left = Duration::try_from(SignedDuration::try_from(left).ok()?).ok()?;
+    // Timestamps are whole seconds, so "after" begins a moment later.
+    (!left.is_zero()).then(|| left + Duration::from_millis(1))
+}
+
+/// When the next of these becomes available by waiting.
+pub fn next_available<'a>(
+    pods: impl IntoIterator<Item = &'a Arc<Pod>>,
+    min_ready_seconds: i32,
+    now: Timestamp,
+) -> Option<Duration> {
+    pods.into_iter().filter_map(|pod| until_available(pod, min_ready_seconds, now)).min()
+}
+
+/// A pod of a template, whose controller is `owner`. It has no name yet, but the prefix of one.
+pub fn from_template<K: Resource<DynamicType = ()>>(template: &PodTemplateSpec, owner: &K) -> Pod {
+    let template_meta = template.metadata.clone().unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some(name_prefix(&owner.name_any())),
+            namespace: owner.namespace(),
+            labels: template_meta.labels,
+            annotations: template_meta.annotations,
+            finalizers: template_meta.finalizers,
+            owner_references: Some(vec![owner_reference(owner)]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+/// The prefix of the names of an owner's pods.
+pub fn name_prefix(owner: &str) -> String {
+    // With a dash it may be no name, of an owner with a very long one.
+    if owner.len() + 1 > 253 { owner.to_owned() } else { format!("{owner}-") }
+}
+
+/// Creates a pod, and tells so in the name of its owner.
+pub fn create<K: Resource<DynamicType = ()>>(pod: &Pod, owner: &K) -> Write {
+    Write::create(pod).told(
+        Note::normal(reference(owner), "SuccessfulCreate", "Created pod: {name}"),
+        Note::warning(reference(owner), "FailedCreate", "Error creating: {error}"),
+    )
+}
+
+/// Deletes a pod, and tells so in the name of its owner.
+pub fn delete<K: Resource<DynamicType = ()>>(pod: &Pod, owner: &K) -> Write {
+    Write::delete(pod).told(
+        Note::normal(reference(owner), "SuccessfulDelete", "Deleted pod: {name}"),
+        Note::warning(reference(owner), "FailedDelete", "Error deleting: {error}"),
+    )
+}
+
+/// Which of two active pods is deleted first when there are too many, as upstream ranks them. The ranks say how many
+/// pods of the same owner share each one's node.
+pub fn deletion_order((a, a_rank): (&Pod, usize), (b, b_rank): (&Pod, usize), now: Timestamp) -> Ordering {
+    let assigned = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let phase_rank = |pod: &Pod| match phase(pod) {
+        "Unknown" => 1,
+        "Running" => 2,
+        _ => 0,
+    };
+    assigned(a)
+        .cmp(&assigned(b))
+        .then_with(|| phase_rank(a).cmp(&phase_rank(b)))
+        .then_with(|| is_ready(a).cmp(&is_ready(b)))
+        .then_with(|| deletion_cost(a).cmp(&deletion_cost(b)))
+        .then_with(|| b_rank.cmp(&a_rank))
+        .then_with(|| match is_ready(a) {
+            true => by_age(a, b, ready_since(a), ready_since(b), now),
+            false => Ordering::Equal,
+        })
+        .then_with(|| restarts(b).cmp(&restarts(a)))
+        .then_with(|| by_age(a, b, created(a), created(b), now))
+}
+
+fn created(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
+}
+
+fn deletion_cost(pod: &Pod) -> i32 {
+    let cost = pod.annotations().get("controller.kubernetes.io/pod-deletion-cost");
+    cost.and_then(|cost| cost.parse().ok()).unwrap_or(0)
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.map(|status| status.restart_count).max().unwrap_or(0)
+}
+
+/// The younger first, but pods about as old (within a power of two) by uid, so that it is not always the youngest.
+fn by_age(a: &Pod, b: &Pod, a_at: Option<Timestamp>, b_at: Option<Timestamp>, now: Timestamp) -> Ordering {
+    match (a_at, b_at) {
+        (a_at, b_at) if a_at == b_at => Ordering::Equal,
+        (None, _) => Ordering::Less,
+        (_, None) => Ordering::Greater,
+        (Some(a_at), Some(b_at)) => {
+            let rank = |at: Timestamp| match now.duration_since(at).as_nanos() {
+                nanos if nanos > 0 => nanos.ilog2(),
+                _ => 0,
+            };
+            rank(a_at).cmp(&rank(b_at)).then_with(|| a.metadata.uid.cmp(&b.metadata.uid))
+        }
+    }
+}

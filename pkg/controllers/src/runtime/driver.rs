@@ -1,0 +1,275 @@
+//! The loop around a controller.
+
+use super::execute::{Failure, Seen, execute};
+use super::{Clock, Plan, Queue, Write};
+use crate::{Config, Metrics};
+use client::{AnyCache, Cache, Change, Informers, Key, Recorder};
+use jiff::Timestamp;
+use kube::{Client, Resource};
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How many keys of a controller are worked on at once.
+const WORKERS: usize = 8;
+/// A cache that has not seen a write for so long is believed anyway, as upstream does it.
+const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Something that runs until shutdown.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a controller is made from.
+#[derive(Clone)]
+pub struct Context {
+    /// Its name, such as `replicaset-controller`.
+    pub name: &'static str,
+    /// Writes in its name.
+    pub client: Client,
+    /// The caches, which all controllers share.
+    pub informers: Informers,
+    /// Sends events in its name.
+    pub recorder: Recorder,
+    /// What time it is.
+    pub clock: Clock,
+    /// How the program was started.
+    pub config: Arc<Config>,
+    /// Counts what happens.
+    pub metrics: Metrics,
+    /// Ends it.
+    pub shutdown: CancellationToken,
+}
+
+/// One controller. See the [module](super) for an example.
+pub trait Controller: Send + Sync + 'static {
+    /// Everything that a plan depends on, except the time.
+    type View: Send + Sync;
+
+    /// Takes what there is to know about a key from the caches; `None` if there is nothing to do. Few need more than caches:
+    /// those who do (metrics) may ask the apiserver here, to read.
+    fn observe(&self, key: &Key) -> impl Future<Output = kube::Result<Option<Self::View>>> + Send;
+
+    /// What to do about it. Pure: the same view at the same time gives the same plan.
+    fn plan(&self, view: &Self::View, now: Timestamp) -> Plan;
+
+    /// The status to set when a write of the plan failed. None, unless a controller says otherwise.
+    fn status_after_failure(
+        &self,
+        _view: &Self::View,
+        _plan: &Plan,
+        _failure: &Failure,
+        _now: Timestamp,
+    ) -> Option<Write> {
+        None
+    }
+}
+
+/// Drives one controller.
+pub struct Driver<C> {
+    context: Context,
+    controller: C,
+    queue: Arc<Queue>,
+    caches: HashMap<String, Arc<dyn AnyCache>>,
+    others: Vec<Arc<dyn AnyCache>>,
+    workers: usize,
+}
+
+impl<C: Controller> Driver<C> {
+    /// A driver that watches nothing yet.
+    pub fn new(context: &Context, controller: C) -> Driver<C> {
+        Driver {
+            context: context.clone(),
+            controller,
+            queue: Arc::default(),
+            caches: HashMap::new(),
+            others: Vec::new(),
+            workers: WORKERS,
+        }
+    }
+
+    /// The controller's own kind: keys are those of its objects.
+    #[must_use]
+    pub fn owns<K>(self, cache: &Cache<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + Debug + Send + Sync + 'static,
+    {
+        self.watches(cache, |change| vec![change.key()])
+    }
+
+    /// Another kind: each change makes these keys be looked at.
+    #[must_use]
+    pub fn watches<K>(
+        self,
+        cache: &Cache<K>,
+        keys: impl Fn(&Change<K>) -> Vec<Key> + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Resource<DynamicType = ()> + Debug + Send + Sync + 'static,
+    {
+        let queue = self.queue.clone();
+        cache.subscribe(move |change| keys(change).into_iter().for_each(|key| queue.add(key)));
+        self.reads(cache)
+    }
+
+    /// A kind that is read or written, and whose changes alone are no reason to look.
+    #[must_use]
+    pub fn reads<K>(mut self, cache: &Cache<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + Debug + Send + Sync + 'static,
+    {
+        let id = cache_id(&K::api_version(&()), &K::plural(&()));
+        self.caches.insert(id, Arc::new(cache.clone()));
+        self
+    }
+
+    /// A cache that must be complete before anything is planned, whatever it is of.
+    #[must_use]
+    pub fn needs(mut self, cache: Arc<dyn AnyCache>) -> Self {
+        self.others.push(cache);
+        self
+    }
+
+    /// How many keys are worked on at once.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// The queue, for what is not a change in a cache.
+    pub fn queue(&self) -> Arc<Queue> {
+        self.queue.clone()
+    }
+
+    /// Everything, to be run.
+    pub fn task(self) -> Task {
+        Box::pin(self.run())
+    }
+
+    async fn run(self) {
+        let shutdown = self.context.shutdown.clone();
+        for cache in self.caches.values().chain(&self.others) {
+            let mut changes = cache.changes();
+            while !cache.is_synced() {
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    () = shutdown.cancelled() => return,
+                }
+            }
+        }
+        let (workers, this) = (TaskTracker::new(), Arc::new(self));
+        for _ in 0..this.workers {
+            let this = this.clone();
+            workers.spawn(async move { this.work().await });
+        }
+        workers.close();
+        workers.wait().await;
+    }
+
+    async fn work(&self) {
+        let shutdown = &self.context.shutdown;
+        loop {
+            let key = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                key = self.queue.take() => key,
+            };
+            // Not cut short by shutdown: a write under way is finished before somebody else may lead.
+            let seen = self.process(&key).await;
+            self.wait_until_seen(&key, seen).await;
+            self.queue.done(&key);
+        }
+    }
+
+    /// Observes, plans and executes; gives back what the caches have yet to see.
+    async fn process(&self, key: &Key) -> Vec<Seen> {
+        let name = self.context.name;
+        let view = match self.controller.observe(key).await {
+            Ok(Some(view)) => view,
+            Ok(None) => {
+                self.queue.forget_failures(key);
+                return Vec::new();
+            }
+            Err(error) => {
+                tracing::debug!(controller = name, %key, %error, "not observed");
+                self.queue.add_failed(key.clone());
+                return Vec::new();
+            }
+        };
+        let now = self.context.clock.now();
+        let mut plan = self.controller.plan(&view, now);
+        self.context.metrics.planned(name, plan.writes.len() + usize::from(plan.status.is_some()));
+        for note in plan.events.drain(..) {
+            self.context.recorder.event(note.regarding, note.event_type, note.reason, note.message);
+        }
+        let writes = plan.writes.clone();
+        let (mut seen, mut failure) = execute(&self.context.client, &self.context.recorder, writes).await;
+        let status = match &failure {
+            Some(failure) => self.controller.status_after_failure(&view, &plan, failure, now),
+            None => plan.status.take(),
+        };
+        let (more, failed) =
+            execute(&self.context.client, &self.context.recorder, status.into_iter().collect()).await;
+        seen.extend(more);
+        failure = failure.or(failed);
+        match failure {
+            None => {
+                self.queue.forget_failures(key);
+                if let Some(after) = plan.look_again {
+                    self.queue.add_after(key.clone(), after);
+                }
+            }
+            Some(failure) => self.failed(key, &failure),
+        }
+        seen
+    }
+
+    fn failed(&self, key: &Key, failure: &Failure) {
+        let (controller, why) = (self.context.name, failure.message());
+        let (verb, target) = (failure.write.verb, failure.write.target.path());
+        self.context.metrics.failed(controller);
+        if failure.is_namespace_terminating() {
+            // What deletes the namespace deletes the object as well, which is looked at then.
+            tracing::debug!(controller, %key, "the namespace is going");
+            return;
+        }
+        if failure.is_conflict() || self.context.shutdown.is_cancelled() {
+            tracing::debug!(controller, %key, ?verb, target, why, "to be planned again");
+        } else {
+            tracing::warn!(controller, %key, ?verb, target, why, "a write failed");
+        }
+        self.queue.add_failed(key.clone());
+    }
+
+    async fn wait_until_seen(&self, key: &Key, seen: Vec<Seen>) {
+        let wait = async {
+            for write in &seen {
+                let id = cache_id(&write.target.api_version, &write.target.plural);
+                let Some(cache) = self.caches.get(&id) else { continue };
+                let mut changes = cache.changes();
+                while !is_in(cache.as_ref(), write) && changes.changed().await.is_ok() {}
+            }
+        };
+        tokio::select! {
+            () = wait => {}
+            () = self.context.shutdown.cancelled() => {}
+            () = tokio::time::sleep(EXPECTATION_TIMEOUT) => {
+                tracing::warn!(controller = self.context.name, %key, "the caches lag: writes were not seen in time");
+            }
+        }
+    }
+}
+
+fn is_in(cache: &dyn AnyCache, write: &Seen) -> bool {
+    match write.version {
+        Some(version) => cache.has_seen(version, write.at),
+        None => cache.is_gone(&write.target.key, &write.uid),
+    }
+}
+
+fn cache_id(api_version: &str, plural: &str) -> String {
+    format!("{api_version}/{plural}")
+}

@@ -1,0 +1,136 @@
+//! Where things of pods are on the node's disk, and the links that others expect.
+
+use crate::runtime::{ContainerId, PodRef};
+use k8s_openapi::api::core::v1::Pod;
+use std::io::Result;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where things are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// The kubelet's own folder.
+    pub root: PathBuf,
+    /// Logs by pod: `/var/log/pods`.
+    pub pod_logs: PathBuf,
+    /// Links to logs by container: `/var/log/containers`.
+    pub container_logs: PathBuf,
+}
+
+impl Paths {
+    /// All of a pod but its logs.
+    pub fn pod(&self, uid: &str) -> PathBuf {
+        self.root.join("pods").join(uid)
+    }
+
+    /// A volume of a pod; `plugin` as upstream writes it, such as `kubernetes.io~empty-dir`.
+    pub fn volume(&self, uid: &str, plugin: &str, name: &str) -> PathBuf {
+        self.pod(uid).join("volumes").join(plugin).join(name)
+    }
+
+    /// The last words of a container.
+    pub fn message_file(&self, uid: &str, container: &str, attempt: u32) -> PathBuf {
+        self.pod(uid).join("containers").join(container).join(attempt.to_string())
+    }
+
+    /// The logs of a pod.
+    pub fn logs(&self, pod: &PodRef) -> PathBuf {
+        self.pod_logs.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
+    }
+
+    /// The log of a container.
+    pub fn log(&self, pod: &PodRef, container: &str, attempt: u32) -> PathBuf {
+        self.logs(pod).join(container).join(format!("{attempt}.log"))
+    }
+
+    fn link(&self, pod: &PodRef, container: &str, id: &ContainerId) -> PathBuf {
+        self.container_logs.join(format!("{}_{}_{container}-{}.log", pod.name, pod.namespace, id.0))
+    }
+}
+
+/// The folders that a pod's things go into.
+pub(super) fn make_pod_dirs(paths: &Paths, pod: &Pod) -> Result<()> {
+    let pod = crate::worker::pod_ref(pod);
+    let dir = paths.pod(&pod.uid);
+    for dir in [dir.clone(), dir.join("volumes"), dir.join("containers"), paths.logs(&pod)] {
+        std::fs::create_dir_all(dir)?;
+    }
+    Ok(())
+}
+
+/// An empty file that anybody may write, for a container's last words; and the folder of its log.
+pub(super) fn make_container_files(paths: &Paths, pod: &PodRef, name: &str, attempt: u32) -> Result<PathBuf> {
+    let file = paths.message_file(&pod.uid, name, attempt);
+    if let Some(dir) = file.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    if !file.exists() {
+        std::fs::write(&file, b"")?;
+    }
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666))?;
+    if let Some(dir) = paths.log(pod, name, attempt).parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    Ok(file)
+}
+
+pub(super) fn link_log(paths: &Paths, pod: &PodRef, name: &str, id: &ContainerId, log: &Path) {
+    let link = paths.link(pod, name, id);
+    let made = std::fs::create_dir_all(&paths.container_logs).and_then(|()| {
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(log, &link)
+    });
+    if let Err(error) = made {
+        tracing::warn!(link = %link.display(), %error, "link a log");
+    }
+}
+
+pub(super) fn remove_log(paths: &Paths, pod: &PodRef, name: &str, attempt: u32, id: &ContainerId) {
+    let log = paths.log(pod, name, attempt);
+    let _ = std::fs::remove_file(paths.link(pod, name, id));
+    let Some(dir) = log.parent() else { return };
+    // Rotated ones are `0.log.20261116-120000` and `….gz`.
+    let prefix = format!("{attempt}.log");
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    let _ = std::fs::remove_file(paths.message_file(&pod.uid, name, attempt));
+}
+
+pub(super) fn remove_logs(paths: &Paths, pod: &PodRef) {
+    let _ = std::fs::remove_dir_all(paths.logs(pod));
+    remove_dangling_links(paths);
+}
+
+/// Removes the folders and logs of pods that are not among these.
+pub(super) fn sweep(paths: &Paths, known: &std::collections::BTreeSet<String>) {
+    for entry in std::fs::read_dir(paths.root.join("pods")).into_iter().flatten().flatten() {
+        let uid = entry.file_name().to_string_lossy().into_owned();
+        if !known.contains(&uid) {
+            if let Err(error) = crate::volumes::remove_tree(&entry.path()) {
+                tracing::warn!(uid, %error, "remove what a pod left");
+            }
+        }
+    }
+    for entry in std::fs::read_dir(&paths.pod_logs).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let uid = name.rsplit('_').next().unwrap_or_default();
+        if name.matches('_').count() >= 2 && !known.contains(uid) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    remove_dangling_links(paths);
+}
+
+/// Links whose log is gone.
+fn remove_dangling_links(paths: &Paths) {
+    for entry in std::fs::read_dir(&paths.container_logs).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let ours = std::fs::read_link(&path).is_ok_and(|target| target.starts_with(&paths.pod_logs));
+        if ours && !path.exists() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

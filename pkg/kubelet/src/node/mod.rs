@@ -1,0 +1,239 @@
+//! This machine as a Node of the cluster: registered, described, alive.
+//!
+//! ```text
+//! Machine::read ──> status(facts, before, now) ──> patched when it changes, or every five minutes
+//! Lease, every ten seconds, whatever happens
+//! watch of the own Node ──> pod ranges, labels
+//! ```
+
+mod lease;
+mod machine;
+mod register;
+mod status;
+
+pub use machine::Machine;
+pub use status::{Facts, Pressure, node_status};
+
+use crate::events::Events;
+use crate::host::Capacity;
+use crate::shared::Shared;
+use client::EventType;
+use futures::StreamExt;
+use ipnet::IpNet;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+/// How often the machine is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often a status is written that says nothing new.
+const REPORT_EVERY: Duration = Duration::from_secs(5 * 60);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How the node presents itself.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Its name.
+    pub name: String,
+    /// Its addresses, best first.
+    pub addresses: Vec<String>,
+    /// Its host name.
+    pub hostname: String,
+    /// Labels of its own.
+    pub labels: BTreeMap<String, String>,
+    /// Taints that it begins with.
+    pub taints: Vec<Taint>,
+    /// Pods that it runs at most.
+    pub max_pods: u32,
+    /// Where its API is served; 0: nowhere.
+    pub port: u16,
+    /// Where its disk is looked at.
+    pub root: PathBuf,
+    /// Ranges of pod addresses that it is given by flag.
+    pub pod_cidrs: Vec<IpNet>,
+    /// What it has, where that is not asked of the machine: simulated nodes.
+    pub machine: Option<Machine>,
+}
+
+/// Keeps the node in the API as it is.
+pub(crate) struct NodeAgent {
+    pub settings: Settings,
+    pub client: Client,
+    pub shared: Arc<Shared>,
+    pub events: Events,
+    pub node: watch::Sender<Option<Arc<Node>>>,
+    pub images_changed: Arc<Notify>,
+}
+
+impl NodeAgent {
+    /// Until the token is cancelled.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let lease = lease::run(self.client.clone(), self.settings.name.clone(), self.node.subscribe());
+        tokio::select! {
+            () = self.keep() => {}
+            () = self.follow() => {}
+            () = lease => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    /// Follows the own Node: its pod ranges and labels are decided elsewhere.
+    async fn follow(&self) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.settings.name));
+        let stream = watcher(nodes, config).default_backoff();
+        let mut stream = std::pin::pin!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => self.seen(node).await,
+                Ok(watcher::Event::Delete(_)) => {
+                    // It will be registered again.
+                    self.node.send_replace(None);
+                    self.images_changed.notify_one();
+                }
+                Ok(_) => {}
+                Err(error) => tracing::debug!(error = crate::error::chain(&error), "watch the own node"),
+            }
+        }
+    }
+
+    async fn seen(&self, mut node: Node) {
+        node.metadata.managed_fields = None;
+        let ranges: Vec<IpNet> = node
+            .spec
+            .iter()
+            .flat_map(|spec| spec.pod_cidrs.iter().flatten())
+            .filter_map(|range| range.parse().ok())
+            .collect();
+        let before = self.node.borrow().as_ref().and_then(|node| node.spec.clone()?.pod_cidrs);
+        let now = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone());
+        self.node.send_replace(Some(Arc::new(node)));
+        if before != now && !ranges.is_empty() && self.settings.pod_cidrs.is_empty() {
+            if let Err(error) = self.shared.network.set_ranges(&ranges).await {
+                tracing::error!(error = crate::error::chain(&error), "set up the network of pods");
+            }
+            self.images_changed.notify_one();
+        }
+    }
+
+    /// Registers the node and keeps its status.
+    async fn keep(&self) {
+        let mut written: Option<(NodeStatus, tokio::time::Instant)> = None;
+        let mut registered = false;
+        loop {
+            if self.node.borrow().is_none() && written.is_some() {
+                (registered, written) = (false, None);
+            }
+            let facts = self.facts().await;
+            if !registered {
+                match register::register(&self.client, &self.settings, &facts).await {
+                    Ok(node) => {
+                        registered = true;
+                        self.seen(node).await;
+                        self.events.node(
+                            &self.settings.name,
+                            EventType::Normal,
+                            "Starting",
+                            "Starting kubelet.",
+                        );
+                    }
+                    Err(error) => {
+                        tracing::warn!(error = crate::error::chain(&error), "register this node");
+                        tokio::time::sleep(RETRY).await;
+                        continue;
+                    }
+                }
+            }
+            let before = self.node.borrow().as_ref().and_then(|node| node.status.clone()).unwrap_or_default();
+            let status = node_status(&facts, &before, Timestamp::now());
+            let is_old = written.as_ref().is_none_or(|(_, at)| at.elapsed() > REPORT_EVERY);
+            let is_new = written.as_ref().is_none_or(|(last, _)| status::differ(last, &status));
+            if is_old || is_new {
+                self.tell_ready(&before, &status);
+                match self.write(&status).await {
+                    Ok(()) => written = Some((status, tokio::time::Instant::now())),
+                    Err(error) => {
+                        tracing::warn!(error = crate::error::chain(&error), "write the status of this node");
+                        if matches!(&error, kube::Error::Api(status) if status.code == 404) {
+                            registered = false;
+                        }
+                        tokio::time::sleep(RETRY).await;
+                        continue;
+                    }
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = self.images_changed.notified() => {}
+            }
+        }
+    }
+
+    fn tell_ready(&self, before: &NodeStatus, now: &NodeStatus) {
+        let ready = |status: &NodeStatus| {
+            let list = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
+            list.map(|condition| condition.status.clone())
+        };
+        let name = &self.settings.name;
+        let (was, is) = (ready(before), ready(now));
+        if was != is {
+            let (reason, what) = match is.as_deref() {
+                Some("True") => ("NodeReady", "NodeReady"),
+                _ => ("NodeNotReady", "NodeNotReady"),
+            };
+            let message = format!("Node {name} status is now: {what}");
+            self.events.node(name, EventType::Normal, reason, message);
+        }
+    }
+
+    async fn write(&self, status: &NodeStatus) -> Result<(), kube::Error> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let patch = status::patch(status);
+        let node = nodes
+            .patch_status(&self.settings.name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await?;
+        self.seen(node).await;
+        Ok(())
+    }
+
+    async fn facts(&self) -> Facts {
+        let version = self.shared.runtime.version().await;
+        let images = self.shared.runtime.images().await.unwrap_or_default();
+        let machine = match &self.settings.machine {
+            Some(machine) => machine.clone(),
+            None => Machine::read(&self.settings.root),
+        };
+        let facts = Facts {
+            settings: self.settings.clone(),
+            machine,
+            runtime: version.map_err(|error| crate::error::chain(&error)),
+            network: self.shared.network.ready(),
+            images,
+        };
+        self.publish(&facts);
+        facts
+    }
+
+    /// What the rest of the kubelet goes by.
+    fn publish(&self, facts: &Facts) {
+        let mut known = self.shared.facts.write();
+        known.addresses.clone_from(&self.settings.addresses);
+        if let Ok(version) = &facts.runtime {
+            known.runtime = version.split(':').next().unwrap_or("containerd").to_owned();
+        }
+        drop(known);
+        if let Some(host) = &self.shared.host {
+            let (capacity, allocatable): (Capacity, Capacity) = facts.amounts();
+            *host.capacity.write() = capacity;
+            *host.allocatable.write() = allocatable;
+        }
+    }
+}

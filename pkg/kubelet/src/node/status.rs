@@ -1,0 +1,317 @@
+//! The status of the node, from what is known of it.
+
+use super::{Machine, Settings};
+use crate::host::Capacity;
+use crate::runtime::Image;
+use api::Quantity;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+    NodeSystemInfo,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+/// Upstream's defaults: what must be left.
+const LEAST_MEMORY_BYTES: u64 = 100 << 20;
+const LEAST_DISK_PERCENT: u64 = 10;
+const LEAST_INODES_PERCENT: u64 = 5;
+const LEAST_PIDS_PERCENT: u64 = 5;
+/// A node lists no more images.
+const MOST_IMAGES: usize = 50;
+const MOST_NAMES: usize = 5;
+
+/// What is known of the node now.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// How it presents itself.
+    pub settings: Settings,
+    /// The machine.
+    pub machine: Machine,
+    /// The runtime's version, or why it does not serve.
+    pub runtime: Result<String, String>,
+    /// Whether pods can be attached to the network; if not, why.
+    pub network: Result<(), String>,
+    /// Images.
+    pub images: Vec<Image>,
+}
+
+/// What the node is short of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Memory.
+    pub memory: bool,
+    /// Disk, or files on it.
+    pub disk: bool,
+    /// Process numbers.
+    pub pids: bool,
+}
+
+impl Machine {
+    /// What the machine is short of.
+    pub fn pressure(&self) -> Pressure {
+        let below = |left: u64, all: u64, percent: u64| all > 0 && left * 100 < all * percent;
+        Pressure {
+            memory: self.memory_bytes > 0 && self.memory_available_bytes < LEAST_MEMORY_BYTES,
+            disk: below(self.disk_available_bytes, self.disk_bytes, LEAST_DISK_PERCENT)
+                || below(self.inodes_free, self.inodes, LEAST_INODES_PERCENT),
+            pids: below(self.pids.saturating_sub(self.pids_used), self.pids, LEAST_PIDS_PERCENT),
+        }
+    }
+}
+
+impl Facts {
+    /// Capacity and what pods may use of it.
+    pub fn amounts(&self) -> (Capacity, Capacity) {
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let binary = |bytes: u64| {
+            let text = format!("{}Ki", bytes / 1024);
+            text.parse::<Quantity>().unwrap_or_default()
+        };
+        let machine = &self.machine;
+        let mut capacity = Capacity::from([
+            ("cpu".to_owned(), Quantity::from_value(signed(machine.cpus))),
+            ("memory".to_owned(), binary(machine.memory_bytes)),
+            ("ephemeral-storage".to_owned(), binary(machine.disk_bytes)),
+            ("pods".to_owned(), Quantity::from_value(i64::from(self.settings.max_pods))),
+        ]);
+        for (size_kb, count) in &machine.huge_pages {
+            let unit =
+                if size_kb % 1024 == 0 { format!("{}Mi", size_kb / 1024) } else { format!("{size_kb}Ki") };
+            let unit = if unit == "1024Mi" { "1Gi".to_owned() } else { unit };
+            capacity.insert(format!("hugepages-{unit}"), binary(size_kb * count * 1024));
+        }
+        let mut allocatable = capacity.clone();
+        let left = machine.memory_bytes.saturating_sub(LEAST_MEMORY_BYTES);
+        allocatable.insert("memory".to_owned(), binary(left));
+        let left = machine.disk_bytes - machine.disk_bytes * LEAST_DISK_PERCENT / 100;
+        allocatable.insert("ephemeral-storage".to_owned(), Quantity::from_value(signed(left)));
+        (capacity, allocatable)
+    }
+}
+
+/// Works it out.
+pub fn node_status(facts: &Facts, before: &NodeStatus, now: Timestamp) -> NodeStatus {
+    let (capacity, allocatable) = facts.amounts();
+    let amounts = |amounts: Capacity| {
+        amounts.into_iter().map(|(name, amount)| (name, ApiQuantity(amount.to_string()))).collect()
+    };
+    let settings = &facts.settings;
+    let address = |type_: &str, address: &str| NodeAddress { type_: type_.into(), address: address.into() };
+    let mut addresses: Vec<NodeAddress> =
+        settings.addresses.iter().map(|ip| address("InternalIP", ip)).collect();
+    addresses.push(address("Hostname", &settings.hostname));
+    let machine = &facts.machine;
+    let port = i32::from(settings.port);
+    NodeStatus {
+        capacity: Some(amounts(capacity)),
+        allocatable: Some(amounts(allocatable)),
+        addresses: Some(addresses),
+        conditions: Some(conditions(facts, before, now)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: (port > 0).then_some(DaemonEndpoint { port }),
+        }),
+        images: Some(images(&facts.images)),
+        node_info: Some(NodeSystemInfo {
+            architecture: architecture().into(),
+            boot_id: machine.boot_id.clone(),
+            container_runtime_version: facts.runtime.clone().unwrap_or_default(),
+            kernel_version: machine.kernel.clone(),
+            kube_proxy_version: String::new(),
+            kubelet_version: concat!("v1.35.0+minik8s-", env!("CARGO_PKG_VERSION")).into(),
+            machine_id: machine.machine_id.clone(),
+            operating_system: "linux".into(),
+            os_image: machine.os_image.clone(),
+            system_uuid: machine.system_uuid.clone(),
+            swap: None,
+        }),
+        ..NodeStatus::default()
+    }
+}
+
+/// As Go names it.
+pub(super) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn images(images: &[Image]) -> Vec<ContainerImage> {
+    let mut sorted: Vec<&Image> = images.iter().collect();
+    sorted.sort_by_key(|image| (std::cmp::Reverse(image.size_bytes), image.id.clone()));
+    let listed = sorted.into_iter().take(MOST_IMAGES).map(|image| {
+        let names = image.digests.iter().chain(&image.tags).take(MOST_NAMES).cloned().collect();
+        ContainerImage { names: Some(names), size_bytes: i64::try_from(image.size_bytes).ok() }
+    });
+    listed.collect()
+}
+
+fn conditions(facts: &Facts, before: &NodeStatus, now: Timestamp) -> Vec<NodeCondition> {
+    let pressure = facts.machine.pressure();
+    let pressed = |type_, is: bool, bad: &'static str, good: &'static str, what: &str| {
+        let (reason, message) = if is {
+            (bad, format!("kubelet has {what} available").replace("has sufficient", "has insufficient"))
+        } else {
+            (good, format!("kubelet has {what} available"))
+        };
+        (type_, is, reason.to_owned(), message)
+    };
+    let (ready, reason, message) = readiness(facts);
+    let disk = if pressure.disk {
+        ("DiskPressure", true, "KubeletHasDiskPressure".to_owned(), "kubelet has disk pressure".to_owned())
+    } else {
+        (
+            "DiskPressure",
+            false,
+            "KubeletHasNoDiskPressure".to_owned(),
+            "kubelet has no disk pressure".to_owned(),
+        )
+    };
+    let list = [
+        pressed(
+            "MemoryPressure",
+            pressure.memory,
+            "KubeletHasInsufficientMemory",
+            "KubeletHasSufficientMemory",
+            "sufficient memory",
+        ),
+        disk,
+        pressed(
+            "PIDPressure",
+            pressure.pids,
+            "KubeletHasInsufficientPID",
+            "KubeletHasSufficientPID",
+            "sufficient PID",
+        ),
+        ("Ready", ready, reason, message),
+    ];
+    list.into_iter()
+        .map(|(type_, holds, reason, message)| {
+            let status = if holds { "True" } else { "False" };
+            let old = before.conditions.iter().flatten().find(|condition| condition.type_ == type_);
+            let since =
+                old.filter(|old| old.status == status).and_then(|old| old.last_transition_time.clone());
+            NodeCondition {
+                type_: type_.into(),
+                status: status.into(),
+                reason: Some(reason),
+                message: Some(message),
+                last_heartbeat_time: Some(Time(now)),
+                last_transition_time: since.or(Some(Time(now))),
+            }
+        })
+        .collect()
+}
+
+fn readiness(facts: &Facts) -> (bool, String, String) {
+    let not = |message: String| (false, "KubeletNotReady".to_owned(), message);
+    match (&facts.runtime, &facts.network) {
+        (Err(why), _) => not(format!("container runtime is down: {why}")),
+        (Ok(_), Err(why)) => not(format!(
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:{why}"
+        )),
+        (Ok(_), Ok(())) => (true, "KubeletReady".into(), "kubelet is posting ready status".into()),
+    }
+}
+
+/// Whether one status says something else than another, times aside.
+pub(super) fn differ(one: &NodeStatus, other: &NodeStatus) -> bool {
+    let timeless = |status: &NodeStatus| {
+        let mut status = status.clone();
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.last_heartbeat_time = None;
+            condition.last_transition_time = None;
+        }
+        status
+    };
+    timeless(one) != timeless(other)
+}
+
+/// The patch that makes it so. Addresses that are gone go.
+pub(super) fn patch(status: &NodeStatus) -> Value {
+    let mut status = serde_json::to_value(status).unwrap_or_default();
+    if let Some(addresses) = status.get_mut("addresses").and_then(Value::as_array_mut) {
+        addresses.insert(0, json!({"$patch": "replace"}));
+    }
+    json!({"status": status})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        let settings = Settings {
+            name: "n1".into(),
+            addresses: vec!["192.0.2.1".into()],
+            hostname: "n1".into(),
+            labels: Default::default(),
+            taints: vec![],
+            max_pods: 110,
+            port: 10250,
+            root: "/".into(),
+            pod_cidrs: vec![],
+            machine: None,
+        };
+        let machine = Machine {
+            cpus: 2,
+            memory_bytes: 1 << 30,
+            memory_available_bytes: 1 << 29,
+            disk_bytes: 1000,
+            disk_available_bytes: 500,
+            ..Machine::default()
+        };
+        Facts {
+            settings,
+            machine,
+            runtime: Ok("containerd://1.6.20".into()),
+            network: Ok(()),
+            images: vec![],
+        }
+    }
+
+    fn said(facts: &Facts, type_: &str) -> (String, String, String) {
+        let now = Timestamp::from_second(9).expect("a time");
+        let status = node_status(facts, &NodeStatus::default(), now);
+        let found = status.conditions.into_iter().flatten().find(|c| c.type_ == type_).expect("a condition");
+        (found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default())
+    }
+
+    #[test]
+    fn conditions_follow_the_machine() {
+        let mut facts = facts();
+        assert_eq!(said(&facts, "Ready").1, "KubeletReady");
+        assert_eq!(said(&facts, "MemoryPressure").1, "KubeletHasSufficientMemory");
+        facts.machine.memory_available_bytes = 1 << 20;
+        facts.machine.disk_available_bytes = 50;
+        assert_eq!(
+            said(&facts, "MemoryPressure"),
+            (
+                "True".into(),
+                "KubeletHasInsufficientMemory".into(),
+                "kubelet has insufficient memory available".into()
+            )
+        );
+        assert_eq!(said(&facts, "DiskPressure").0, "True");
+        facts.network = Err("no range".into());
+        let (status, reason, message) = said(&facts, "Ready");
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "KubeletNotReady"));
+        assert!(message.ends_with("message:no range"), "{message}");
+    }
+
+    #[test]
+    fn heartbeats_alone_are_not_news() {
+        let facts = facts();
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let one = node_status(&facts, &NodeStatus::default(), at(1));
+        let two = node_status(&facts, &one, at(2));
+        assert!(!differ(&one, &two));
+        let since = |status: &NodeStatus| {
+            status.conditions.clone().expect("conditions")[3].last_transition_time.clone()
+        };
+        assert_eq!(since(&one), since(&two));
+    }
+}

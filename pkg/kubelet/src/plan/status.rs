@@ -1,0 +1,373 @@
+//! The status of a pod, as upstream's kubelet would write it.
+
+use super::{ADDRESSES, Ending, Kind, Situation, conditions, containers_of, end, phase, should_restart};
+use crate::runtime::{ContainerState as Runs, ContainerView};
+use api::kinds::pod_spec::requests::qos_class;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, HostIP, PodIP, PodStatus, VolumeMountStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// Works it out.
+pub(super) fn pod_status(situation: Situation<'_>, ending: Option<&Ending>) -> PodStatus {
+    let Situation { pod, memory, now, node, .. } = situation;
+    let old = &memory.status;
+    let api = pod.status.clone().unwrap_or_default();
+    let mut status = PodStatus {
+        start_time: old.start_time.clone().or(api.start_time.clone()).or(Some(seconds(now))),
+        qos_class: old.qos_class.clone().or(api.qos_class.clone()).or_else(|| qos(situation)),
+        nominated_node_name: None,
+        observed_generation: pod.metadata.generation,
+        resize: None,
+        ..PodStatus::default()
+    };
+    set_containers(situation, ending, &mut status);
+    set_phase(situation, ending, &api, &mut status);
+    conditions::set(situation, &mut status);
+    set_addresses(situation, &node.addresses, &mut status);
+    status
+}
+
+fn qos(situation: Situation<'_>) -> Option<String> {
+    let spec = serde_json::to_value(situation.pod.spec.as_ref()?).ok()?;
+    Some(qos_class(&spec).to_owned())
+}
+
+/// The API knows whole seconds.
+fn seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).expect("within the range of its source"))
+}
+
+fn set_addresses(situation: Situation<'_>, node: &[String], status: &mut PodStatus) {
+    let old = &situation.memory.status;
+    status.host_ip = node.first().cloned();
+    status.host_ips = Some(node.iter().map(|ip| HostIP { ip: ip.clone() }).collect());
+    let is_host = situation.pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+    let newest = situation.view.sandboxes.iter().max_by_key(|sandbox| sandbox.spec.attempt);
+    let own: Vec<String> = if is_host {
+        if newest.is_some() || old.pod_ip.is_some() { node.to_vec() } else { Vec::new() }
+    } else {
+        let noted = newest.and_then(|sandbox| sandbox.spec.annotations.get(ADDRESSES));
+        noted
+            .into_iter()
+            .flat_map(|list| list.split(','))
+            .filter(|ip| !ip.is_empty())
+            .map(Into::into)
+            .collect()
+    };
+    if own.is_empty() {
+        status.pod_ip = old.pod_ip.clone();
+        status.pod_ips = old.pod_ips.clone();
+    } else {
+        status.pod_ip = own.first().cloned();
+        status.pod_ips = Some(own.into_iter().map(|ip| PodIP { ip }).collect());
+    }
+}
+
+fn set_phase(situation: Situation<'_>, ending: Option<&Ending>, api: &PodStatus, status: &mut PodStatus) {
+    let Situation { pod, memory, .. } = situation;
+    let old = &memory.status;
+    let Some(spec) = &pod.spec else { return };
+    let all: Vec<&ContainerStatus> = [&status.init_container_statuses, &status.container_statuses]
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
+    let was_running = spec.containers.iter().any(|container| {
+        situation.present(&container.name).is_some_and(|view| matches!(view.state, Runs::Running { .. }))
+    });
+    let is_terminal = ending.is_some() && end::all_ended(situation) && !situation.is_static();
+    let mut now = phase::phase(spec, &all, is_terminal, was_running).to_owned();
+    let terminal = |phase: Option<&String>| {
+        phase.filter(|phase| matches!(phase.as_str(), "Succeeded" | "Failed")).cloned()
+    };
+    if let Some(before) = terminal(api.phase.as_ref()).or(terminal(old.phase.as_ref())) {
+        now = before;
+    }
+    status.phase = Some(now);
+    if status.phase == old.phase {
+        status.reason = old.reason.clone().or(api.reason.clone());
+        status.message = old.message.clone().or(api.message.clone());
+    }
+    if let Some(Ending::Failed { reason, message, .. }) = ending {
+        status.phase = Some("Failed".into());
+        status.reason = Some(reason.clone());
+        status.message = Some(message.clone());
+    }
+}
+
+fn set_containers(situation: Situation<'_>, ending: Option<&Ending>, status: &mut PodStatus) {
+    let (mut init, mut regular, mut ephemeral) = (Vec::new(), Vec::new(), Vec::new());
+    let containers = containers_of(situation.pod);
+    let initialized = containers.iter().all(|(kind, container)| {
+        let view = situation.newest(&container.name);
+        match kind {
+            Kind::Init => matches!(view.map(|view| &view.state), Some(Runs::Exited { code: 0, .. })),
+            Kind::Sidecar => view.is_some_and(|view| situation.is_started(container, view)),
+            _ => true,
+        }
+    });
+    for (kind, container) in &containers {
+        let made = container_status(situation, ending, *kind, container, initialized);
+        match kind {
+            Kind::Init | Kind::Sidecar => init.push(made),
+            Kind::Regular => regular.push(made),
+            Kind::Ephemeral => ephemeral.push(made),
+        }
+    }
+    regular.sort_by(|a, b| a.name.cmp(&b.name));
+    ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
+    let filled = |list: Vec<ContainerStatus>| (!list.is_empty()).then_some(list);
+    status.init_container_statuses = filled(init);
+    status.container_statuses = filled(regular);
+    status.ephemeral_container_statuses = filled(ephemeral);
+}
+
+fn old_status<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
+    let lists =
+        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+    lists.into_iter().flatten().flatten().find(|status| status.name == name)
+}
+
+fn container_status(
+    situation: Situation<'_>,
+    ending: Option<&Ending>,
+    kind: Kind,
+    container: &Container,
+    initialized: bool,
+) -> ContainerStatus {
+    let old = old_status(&situation.memory.status, &container.name);
+    let Some(view) = situation.newest(&container.name) else {
+        return unseen(situation, ending, kind, container, old, initialized);
+    };
+    let mut state = state_of(situation, view);
+    let mut last_state = situation
+        .view
+        .containers
+        .iter()
+        .filter(|other| other.name == view.name && other.attempt < view.attempt)
+        .max_by_key(|other| other.attempt)
+        .map(|previous| state_of(situation, previous))
+        .or_else(|| old.filter(|old| old.container_id != id_of(situation, view)).and_then(terminated))
+        .or_else(|| old.and_then(|old| old.last_state.clone()));
+    if ending.is_none() {
+        if let Some(waiting) = waiting(situation, kind, container, view) {
+            if state.terminated.is_some() {
+                last_state = Some(state);
+            }
+            state = waiting;
+        }
+    }
+    let running = state.running.is_some();
+    let probed = situation.memory.probed.get(&view.id).copied().unwrap_or_default();
+    let started = situation.is_started(container, view);
+    let ready = match kind {
+        Kind::Init => matches!(view.state, Runs::Exited { code: 0, .. }),
+        Kind::Ephemeral => false,
+        _ => {
+            let stopping = ending.is_some() && container.readiness_probe.is_some();
+            running
+                && started
+                && !(stopping && probed.readiness != Some(true))
+                && (container.readiness_probe.is_none() || probed.readiness == Some(true))
+        }
+    };
+    ContainerStatus {
+        name: container.name.clone(),
+        image: view.image_ref.clone(),
+        image_id: view.image.0.clone(),
+        container_id: id_of(situation, view),
+        restart_count: i32::try_from(view.attempt).unwrap_or(i32::MAX),
+        state: Some(state),
+        last_state: Some(last_state.unwrap_or_default()),
+        ready,
+        started: Some(if kind == Kind::Ephemeral { false } else { started }),
+        resources: container.resources.clone().or(Some(Default::default())),
+        allocated_resources: container.resources.as_ref().and_then(|resources| resources.requests.clone()),
+        volume_mounts: mounts(container),
+        ..ContainerStatus::default()
+    }
+}
+
+fn image_of(container: &Container) -> &str {
+    container.image.as_deref().unwrap_or_default()
+}
+
+fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = container.volume_mounts.as_ref()?;
+    Some(
+        mounts
+            .iter()
+            .map(|mount| VolumeMountStatus {
+                name: mount.name.clone(),
+                mount_path: mount.mount_path.clone(),
+                read_only: mount.read_only.filter(|read_only| *read_only),
+                recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".into()),
+            })
+            .collect(),
+    )
+}
+
+fn id_of(situation: Situation<'_>, view: &ContainerView) -> Option<String> {
+    Some(format!("{}://{}", situation.node.runtime, view.id.0))
+}
+
+fn terminated(status: &ContainerStatus) -> Option<ContainerState> {
+    status.state.clone().filter(|state| state.terminated.is_some())
+}
+
+/// The status of a container that the runtime does not know.
+fn unseen(
+    situation: Situation<'_>,
+    ending: Option<&Ending>,
+    kind: Kind,
+    container: &Container,
+    old: Option<&ContainerStatus>,
+    initialized: bool,
+) -> ContainerStatus {
+    let remembered = situation.memory.containers.get(&container.name);
+    let (reason, message) =
+        match remembered.and_then(|memory| memory.waits(image_of(container), situation.now)) {
+            Some((reason, message)) => (reason, Some(message).filter(|message| !message.is_empty())),
+            None if kind == Kind::Regular && !initialized => ("PodInitializing".to_owned(), None),
+            None => ("ContainerCreating".to_owned(), None),
+        };
+    let waiting = ContainerState {
+        waiting: Some(ContainerStateWaiting { reason: Some(reason), message }),
+        ..ContainerState::default()
+    };
+    let mut status = ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        state: Some(waiting),
+        last_state: Some(ContainerState::default()),
+        started: Some(false),
+        resources: container.resources.clone(),
+        allocated_resources: container.resources.as_ref().and_then(|resources| resources.requests.clone()),
+        volume_mounts: mounts(container),
+        ..ContainerStatus::default()
+    };
+    let Some(old) = old.filter(|old| old.container_id.is_some()) else { return status };
+    let ended = terminated(old).unwrap_or_else(|| lost(old, ending.is_some()));
+    let code = ended.terminated.as_ref().map_or(137, |ended| ended.exit_code);
+    let again = ending.is_none()
+        && match kind {
+            Kind::Init | Kind::Sidecar => true,
+            Kind::Regular => {
+                situation.pod.spec.as_ref().is_some_and(|spec| should_restart(container, spec, code))
+            }
+            Kind::Ephemeral => false,
+        };
+    status.restart_count = old.restart_count;
+    status.container_id = old.container_id.clone();
+    status.image = old.image.clone();
+    status.image_id = old.image_id.clone();
+    if again {
+        status.last_state = Some(ended);
+    } else {
+        status.ready = kind == Kind::Init && code == 0;
+        status.last_state = old.last_state.clone().or(Some(ContainerState::default()));
+        status.state = Some(ended);
+    }
+    status
+}
+
+/// What is said of a container that was there and is not any more.
+fn lost(old: &ContainerStatus, is_ending: bool) -> ContainerState {
+    let message = if is_ending {
+        "The container could not be located when the pod was terminated"
+    } else {
+        "The container could not be located when the pod was deleted.  The container used to be Running"
+    };
+    ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code: 137,
+            reason: Some("ContainerStatusUnknown".into()),
+            message: Some(message.into()),
+            container_id: old.container_id.clone(),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ContainerState::default()
+    }
+}
+
+/// Why a container that is to be started again does not run yet, if there is more to say than how it ended.
+fn waiting(
+    situation: Situation<'_>,
+    kind: Kind,
+    container: &Container,
+    view: &ContainerView,
+) -> Option<ContainerState> {
+    let spec = situation.pod.spec.as_ref()?;
+    let Runs::Exited { finished_at, code, .. } = &view.state else { return None };
+    let again = match kind {
+        Kind::Ephemeral => false,
+        Kind::Init => *code != 0 && should_restart(container, spec, *code),
+        Kind::Sidecar => true,
+        Kind::Regular => should_restart(container, spec, *code),
+    };
+    if !again {
+        return None;
+    }
+    let remembered = situation.memory.containers.get(&container.name)?;
+    let (reason, message) = match remembered.backoff.until(*finished_at) {
+        Some(until) if until > situation.now => {
+            let delay = go_duration(remembered.backoff.delay_s());
+            let meta = &situation.pod.metadata;
+            let pod = format!(
+                "{}_{}({})",
+                meta.name.as_deref().unwrap_or_default(),
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.uid.as_deref().unwrap_or_default()
+            );
+            let message =
+                format!("back-off {delay} restarting failed container={} pod={pod}", container.name);
+            ("CrashLoopBackOff".to_owned(), message)
+        }
+        _ => remembered.waits(image_of(container), situation.now)?,
+    };
+    Some(ContainerState {
+        waiting: Some(ContainerStateWaiting { reason: Some(reason), message: Some(message) }),
+        ..ContainerState::default()
+    })
+}
+
+/// Seconds as Go prints them: `10s`, `1m20s`, `5m0s`.
+pub(crate) fn go_duration(seconds: i64) -> String {
+    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
+}
+
+fn state_of(situation: Situation<'_>, view: &ContainerView) -> ContainerState {
+    let mut state = ContainerState::default();
+    match &view.state {
+        Runs::Created => {
+            state.waiting = Some(ContainerStateWaiting {
+                reason: Some("ContainerCreating".into()),
+                ..ContainerStateWaiting::default()
+            });
+        }
+        Runs::Running { started_at, .. } => {
+            state.running = Some(ContainerStateRunning { started_at: Some(seconds(*started_at)) });
+        }
+        Runs::Exited { started_at, finished_at, code, out_of_memory, message } => {
+            let reason = match (out_of_memory, code, started_at) {
+                (_, _, None) => "StartError",
+                (true, ..) => "OOMKilled",
+                (_, 0, _) => "Completed",
+                _ => "Error",
+            };
+            state.terminated = Some(ContainerStateTerminated {
+                exit_code: *code,
+                reason: Some(reason.into()),
+                message: message.clone().or_else(|| situation.memory.messages.get(&view.id).cloned()),
+                started_at: started_at.or(Some(view.created_at)).map(seconds),
+                finished_at: Some(seconds(*finished_at)),
+                container_id: id_of(situation, view),
+                signal: None,
+            });
+        }
+    }
+    state
+}

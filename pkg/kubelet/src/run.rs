@@ -1,0 +1,248 @@
+//! Puts a kubelet together and runs it.
+
+use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig};
+use crate::error::Error;
+use crate::events::Events;
+use crate::host::Host;
+use crate::image_gc::{ImageGc, Thresholds};
+use crate::log_rotation;
+use crate::node::{NodeAgent, Settings};
+use crate::objects::Objects;
+use crate::plan::NodeFacts;
+use crate::pod_network::{NodeNetwork, PodNetwork};
+use crate::pods::{PodTable, Pods};
+use crate::runtime::Runtime;
+use crate::runtime::containerd::{self, Containerd};
+use crate::serve;
+use crate::server;
+use crate::services::Services;
+use crate::shared::Shared;
+use crate::sources;
+use crate::statuses::Statuses;
+use crate::volumes::Volumes;
+use kube::Client;
+use parking_lot::RwLock;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Pods that a source has told of and nobody has taken up yet.
+const TOLD: usize = 256;
+
+/// Runs until the token is cancelled. Pods stay as they are: the next kubelet takes them up.
+pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    let runtime = runtime(&config)?;
+    let client = client(&config).await?;
+    let network = network(&config).await?;
+    let mut tasks: JoinSet<()> = JoinSet::new();
+    let events = match &client {
+        None => Events::default(),
+        Some(client) => {
+            let (recorder, send) =
+                client::Recorder::new(client.clone(), "kubelet", config.node_name.clone(), shutdown.clone());
+            tasks.spawn(send);
+            Events::new(Some(recorder))
+        }
+    };
+    let addresses = addresses(&config);
+    let listener = match &config.server {
+        Some(server) => Some(serve::bind(server).await?),
+        None => None,
+    };
+    let port = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map_or(0, |at| at.port());
+    let services = Arc::new(Services::new(client.is_some()));
+    let host = config.simulated.is_none().then(|| host(&config, &client, &services, &addresses, &shutdown));
+    let shared = Arc::new(Shared {
+        runtime,
+        network,
+        events: events.clone(),
+        statuses: Arc::new(Statuses::default()),
+        facts: RwLock::new(NodeFacts { addresses: addresses.clone(), runtime: "containerd".into() }),
+        host,
+    });
+    let table = Arc::new(PodTable::default());
+    let node = watch::channel(None).0;
+    let images_changed = Arc::new(Notify::new());
+    let mut awaited = BTreeSet::new();
+    let (tell, told) = mpsc::channel(TOLD);
+    if let Some(path) = config.manifests.clone() {
+        awaited.insert("files");
+        let folder = sources::files::Folder::new(path, config.node_name.clone(), events.clone())?;
+        tasks.spawn(folder.run(tell.clone(), shutdown.clone()));
+    }
+    let node_seen = node.subscribe();
+    if let Some(client) = &client {
+        awaited.insert("api");
+        tasks.spawn(sources::api::run(
+            client.clone(),
+            config.node_name.clone(),
+            tell.clone(),
+            shutdown.clone(),
+        ));
+        tasks.spawn(shared.statuses.clone().run(client.clone(), shutdown.clone()));
+        if shared.host.is_some() {
+            let (services, client, shutdown) = (services.clone(), client.clone(), shutdown.clone());
+            tasks.spawn(async move { services.run(client, shutdown).await });
+        }
+        if config.register {
+            let agent = NodeAgent {
+                settings: settings(&config, &addresses, port),
+                client: client.clone(),
+                shared: shared.clone(),
+                events: events.clone(),
+                node,
+                images_changed: images_changed.clone(),
+            };
+            tasks.spawn(agent.run(shutdown.clone()));
+        }
+    }
+    let pods = Pods::new(
+        shared.clone(),
+        table.clone(),
+        node_seen,
+        config.node_name.clone(),
+        client.clone(),
+        awaited,
+        images_changed,
+    );
+    drop(tell);
+    look_after_the_node(&config, &shared, &table, &mut tasks, &shutdown);
+    if let (Some(listener), Some(server)) = (listener, &config.server) {
+        let serving = serve::serving(&config, server, &addresses)?;
+        let api = server::Config::new(config.node_name.clone(), serving, client.clone());
+        let answers = Arc::new(serve::Answers { table: table.clone(), config: serve::shown(&config) });
+        tasks.spawn(server::run(api, listener, shared.runtime.clone(), answers, shutdown.clone()));
+    }
+    tasks.spawn(pods.run(told, shutdown.clone()));
+    tracing::info!(node = config.node_name, "kubelet runs");
+    shutdown.cancelled().await;
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a part of the kubelet ended badly");
+        }
+    }
+    Ok(())
+}
+
+/// What goes on beside the pods: logs that grow and images that nobody uses.
+fn look_after_the_node(
+    config: &Config,
+    shared: &Arc<Shared>,
+    table: &Arc<PodTable>,
+    tasks: &mut JoinSet<()>,
+    shutdown: &CancellationToken,
+) {
+    if shared.host.is_none() {
+        return;
+    }
+    let limits = log_rotation::Limits { bytes: config.log_max_bytes, files: config.log_max_files };
+    tasks.spawn(log_rotation::run(shared.clone(), table.clone(), limits, shutdown.clone()));
+    let images = ImageGc {
+        runtime: shared.runtime.clone(),
+        events: shared.events.clone(),
+        node_name: config.node_name.clone(),
+        root: config.paths.root.clone(),
+        thresholds: Thresholds { high: config.image_gc_high_percent, low: config.image_gc_low_percent },
+    };
+    tasks.spawn(images.run(shutdown.clone()));
+}
+
+fn runtime(config: &Config) -> Result<Arc<dyn Runtime>, Error> {
+    match &config.runtime {
+        RuntimeConfig::Given(runtime) => Ok(runtime.clone()),
+        RuntimeConfig::Containerd { socket } => containerd(socket, config),
+    }
+}
+
+async fn client(config: &Config) -> Result<Option<Client>, Error> {
+    match &config.api {
+        ApiConfig::None => Ok(None),
+        ApiConfig::Client(client) => Ok(Some(client.clone())),
+        ApiConfig::Kubeconfig(path) => {
+            let client =
+                client::connect(Some(path), concat!("kubelet/v1.35.0 minik8s/", env!("CARGO_PKG_VERSION")));
+            client.await.map(Some).map_err(|error| Error::Client(error.into()))
+        }
+    }
+}
+
+async fn network(config: &Config) -> Result<Arc<dyn PodNetwork>, Error> {
+    match &config.network {
+        NetworkConfig::Given(network) => Ok(network.clone()),
+        NetworkConfig::Node(node) => {
+            let network =
+                network::Network::new((**node).clone()).map_err(|error| Error::Network(error.into()))?;
+            let network = NodeNetwork::new(network);
+            if !config.pod_cidrs.is_empty() {
+                let set = network.set_ranges(&config.pod_cidrs).await;
+                set.map_err(|error| Error::Network(error.into()))?;
+            }
+            Ok(Arc::new(network))
+        }
+    }
+}
+
+fn host(
+    config: &Config,
+    client: &Option<Client>,
+    services: &Arc<Services>,
+    addresses: &[String],
+    shutdown: &CancellationToken,
+) -> Host {
+    Host {
+        paths: config.paths.clone(),
+        node_name: config.node_name.clone(),
+        client: client.clone(),
+        objects: Arc::new(Objects::new(client.clone(), shutdown.clone())),
+        services: services.clone(),
+        dns: config.dns.clone(),
+        cgroup_root: config.cgroup_root.clone(),
+        allocatable: RwLock::default(),
+        capacity: RwLock::default(),
+        addresses: RwLock::new(addresses.to_vec()),
+        pod_pids_limit: config.pod_pids_limit,
+        volumes: Volumes::default(),
+    }
+}
+
+fn settings(config: &Config, addresses: &[String], port: u16) -> Settings {
+    Settings {
+        name: config.node_name.clone(),
+        addresses: addresses.to_vec(),
+        hostname: config.hostname.clone(),
+        labels: config.labels.clone(),
+        taints: config.taints.clone(),
+        max_pods: config.max_pods,
+        port,
+        root: config.paths.root.clone(),
+        pod_cidrs: config.pod_cidrs.clone(),
+        machine: config.simulated.clone(),
+    }
+}
+
+/// The node's addresses: as given, or the one that packets to elsewhere would leave from. Nothing is sent.
+fn addresses(config: &Config) -> Vec<String> {
+    if !config.node_ips.is_empty() {
+        return config.node_ips.iter().map(ToString::to_string).collect();
+    }
+    let outward = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        Ok(socket.local_addr()?.ip())
+    });
+    // Without a default route there is at least the machine itself.
+    vec![outward.unwrap_or(IpAddr::from([127, 0, 0, 1])).to_string()]
+}
+
+fn containerd(socket: &std::path::Path, config: &Config) -> Result<Arc<dyn Runtime>, Error> {
+    let defaults = containerd::Config::default();
+    let runtime = Containerd::new(containerd::Config {
+        socket: socket.to_owned(),
+        root_dir: config.paths.root.join("runtime"),
+        state_dir: config.state_dir.clone(),
+        ..defaults
+    });
+    Ok(Arc::new(runtime.map_err(Error::Runtime)?))
+}

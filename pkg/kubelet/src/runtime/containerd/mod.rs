@@ -1,0 +1,251 @@
+//! Containers by containerd, over its own API.
+//!
+//! ```text
+//! Containerd ── gRPC ──> containerd ──> shim (one per pod) ──> runc ─┬─ pause
+//!     │                                  ║ FIFOs                     └─ containers in its namespaces
+//!     └─ socket ──> logger <═════════════╝
+//! ```
+//!
+//! Nothing is remembered here that could not be read again: sandboxes and containers are containers of containerd with
+//! a record on them. Their ids follow from pod, name and attempt, so a call made twice finds what the first one made.
+
+pub(crate) mod connection;
+mod container;
+mod events;
+mod logger;
+mod process;
+mod record;
+mod sandbox;
+mod session;
+mod view;
+
+use super::cgroups::{Cgroups, Version};
+use super::images::{Images, Pulls};
+use super::spec::Node;
+use super::{
+    ContainerId, ContainerSpec, ContainerView, Credentials, Error, Event, ExecSpec, Image, ImageId, PodRef,
+    PodView, Progress, Resources, Runtime, SandboxId, SandboxSpec, SandboxView, Session, Usage,
+};
+use async_trait::async_trait;
+use connection::{Connection, failed};
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use logger::Logger;
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::TaskTracker;
+
+/// The pause program, for this machine.
+const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
+/// The program that writes the logs.
+const LOGGER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/logger"));
+
+/// Where things are.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// containerd's socket.
+    pub socket: PathBuf,
+    /// containerd's namespace; two that differ see nothing of each other.
+    pub namespace: String,
+    /// What makes file systems of layers.
+    pub snapshotter: String,
+    /// What must survive a reboot.
+    pub root_dir: PathBuf,
+    /// What need not, and must not be on a slow disk.
+    pub state_dir: PathBuf,
+    /// containerd's folder of registries, `certs.d`.
+    pub registries_dir: PathBuf,
+    /// containerd's runtimes by the handler of a RuntimeClass.
+    pub handlers: BTreeMap<String, String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            socket: "/run/containerd/containerd.sock".into(),
+            namespace: "k8s.io".into(),
+            snapshotter: "overlayfs".into(),
+            root_dir: "/var/lib/kubelet/runtime".into(),
+            state_dir: "/run/kubelet/runtime".into(),
+            registries_dir: "/etc/containerd/certs.d".into(),
+            handlers: [("runc".to_owned(), "io.containerd.runc.v2".to_owned())].into(),
+        }
+    }
+}
+
+/// Runs containers by containerd.
+#[derive(Clone)]
+pub struct Containerd {
+    engine: Arc<Engine>,
+}
+
+struct Engine {
+    config: Config,
+    connection: Connection,
+    images: Images,
+    pulls: Pulls,
+    cgroups: Cgroups,
+    node: Node,
+    logger: Logger,
+    /// What goes on after the call that began it: the ends of sessions.
+    tasks: TaskTracker,
+}
+
+impl Containerd {
+    /// Lays out the folders. containerd need not run yet.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let lay_out = || {
+            for folder in ["containers", "pause/proc", "pause/dev", "pause/sys", "pause/etc"] {
+                std::fs::create_dir_all(config.root_dir.join(folder))?;
+            }
+            for folder in ["io", "sandboxes", "exec"] {
+                std::fs::create_dir_all(config.state_dir.join(folder))?;
+            }
+            install(&config.root_dir.join("pause/pause"), PAUSE)?;
+            install(&config.root_dir.join("logger"), LOGGER)
+        };
+        lay_out().map_err(|source: std::io::Error| Error::Unavailable {
+            doing: format!("lay out {} and {}", config.root_dir.display(), config.state_dir.display()),
+            source: source.into(),
+        })?;
+        let connection = Connection::new(&config.socket, &config.namespace)?;
+        let images = Images::new(connection.clone(), &config.snapshotter);
+        let cgroups = Cgroups::of_this_machine();
+        let engine = Engine {
+            pulls: Pulls::new(images.clone(), config.registries_dir.clone()),
+            images,
+            node: Node::of_this_process(cgroups.version() == Version::V2),
+            cgroups,
+            logger: Logger::new(config.root_dir.join("logger"), config.state_dir.join("logger.sock")),
+            tasks: TaskTracker::new(),
+            connection,
+            config,
+        };
+        Ok(Containerd { engine: Arc::new(engine) })
+    }
+
+    /// The control groups that it uses.
+    pub fn cgroups(&self) -> &Cgroups {
+        &self.engine.cgroups
+    }
+
+    /// Imports all images of an archive (OCI layout or `docker save`).
+    pub async fn import(&self, archive: &Path) -> Result<Vec<Image>, Error> {
+        self.engine.images.import(archive).await
+    }
+
+    /// Waits until what sessions left to do is done. To be called last.
+    pub async fn close(&self) {
+        self.engine.tasks.close();
+        self.engine.tasks.wait().await;
+    }
+}
+
+/// Replaces a program whole, even one that runs.
+fn install(path: &Path, program: &[u8]) -> std::io::Result<()> {
+    if std::fs::read(path).is_ok_and(|there| there == program) {
+        return Ok(());
+    }
+    let new = path.with_extension(uuid::Uuid::new_v4().to_string());
+    std::fs::write(&new, program)?;
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::rename(new, path)
+}
+
+#[async_trait]
+impl Runtime for Containerd {
+    async fn version(&self) -> Result<String, Error> {
+        let mut client = self.engine.connection.version().await?;
+        let version =
+            client.version(()).await.map_err(failed("ask containerd for its version"))?.into_inner().version;
+        // Debian's has its package's revision after it.
+        let plain = version.split(['~', '+']).next().unwrap_or_default();
+        Ok(format!("containerd://{}", plain.trim_start_matches('v')))
+    }
+
+    fn events(&self) -> BoxStream<'static, Event> {
+        events::stream(self.engine.clone())
+    }
+
+    async fn pods(&self) -> Result<Vec<PodView>, Error> {
+        self.engine.pods().await
+    }
+
+    async fn pod(&self, pod: &PodRef) -> Result<PodView, Error> {
+        self.engine.pod(pod).await
+    }
+
+    async fn start_sandbox(&self, pod: &PodRef, spec: &SandboxSpec) -> Result<SandboxView, Error> {
+        self.engine.start_sandbox(pod, spec).await
+    }
+
+    async fn remove_sandbox(&self, sandbox: &SandboxId) -> Result<(), Error> {
+        self.engine.remove_sandbox(sandbox).await
+    }
+
+    async fn start_container(
+        &self,
+        pod: &PodRef,
+        sandbox: &SandboxId,
+        spec: &ContainerSpec,
+    ) -> Result<ContainerView, Error> {
+        self.engine.start_container(pod, sandbox, spec).await
+    }
+
+    async fn stop_container(&self, container: &ContainerId, grace: Duration) -> Result<(), Error> {
+        self.engine.stop_container(container, grace).await
+    }
+
+    async fn signal_container(&self, container: &ContainerId, signal: i32) -> Result<(), Error> {
+        self.engine.signal(&container.0, signal, false).await
+    }
+
+    async fn remove_container(&self, container: &ContainerId) -> Result<(), Error> {
+        self.engine.remove_container(&container.0).await
+    }
+
+    async fn update_container(&self, container: &ContainerId, resources: &Resources) -> Result<(), Error> {
+        self.engine.update_container(container, resources).await
+    }
+
+    async fn exec(&self, container: &ContainerId, spec: &ExecSpec) -> Result<Session, Error> {
+        self.engine.clone().exec(container, spec).await
+    }
+
+    async fn attach(&self, container: &ContainerId) -> Result<Session, Error> {
+        self.engine.clone().attach(container).await
+    }
+
+    async fn reopen_log(&self, container: &ContainerId) -> Result<(), Error> {
+        // One that has ended writes no more.
+        self.engine.logger.ask_if_known(&["reopen", &container.0]).await
+    }
+
+    async fn usage(&self, pod: &PodRef) -> Result<BTreeMap<String, Usage>, Error> {
+        self.engine.usage(pod, Timestamp::now()).await
+    }
+
+    async fn image(&self, reference: &str) -> Result<Option<Image>, Error> {
+        self.engine.images.find(reference).await
+    }
+
+    async fn images(&self) -> Result<Vec<Image>, Error> {
+        self.engine.images.list().await
+    }
+
+    async fn pull(
+        &self,
+        reference: &str,
+        credentials: &[Credentials],
+        progress: &(dyn Fn(Progress) + Send + Sync),
+    ) -> Result<Image, Error> {
+        self.engine.pulls.pull(reference, credentials, progress).await
+    }
+
+    async fn remove_image(&self, image: &ImageId) -> Result<(), Error> {
+        self.engine.images.remove(image).await
+    }
+}

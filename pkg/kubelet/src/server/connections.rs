@@ -1,0 +1,117 @@
+//! Connections: accepted, secured, served, and at the end drained.
+
+use super::answer::{self, Answer, Refusal};
+use super::identity::{User, user_of_certificate};
+use super::route::{Query, Route};
+use super::tls::Serving;
+use super::{Server, forward, logs, pods, stats, stream};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// A connection that takes longer than this to secure is dropped.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that takes longer than this to send its headers is dropped.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests get to finish at the end.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// A failing accept (too many open files) is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until shutdown, then drains.
+pub async fn serve(server: Arc<Server>, serving: Serving, listener: TcpListener) {
+    let acceptor = TlsAcceptor::from(serving.config.clone());
+    let mut http = Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    http.http2().timer(TokioTimer::new());
+    let http = Arc::new(http);
+    let graceful = GracefulShutdown::new();
+    let connections = tokio_util::task::TaskTracker::new();
+    loop {
+        let stream = tokio::select! {
+            () = server.shutdown.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let (server, acceptor, http) = (server.clone(), acceptor.clone(), http.clone());
+        let watcher = graceful.watcher();
+        connections.spawn(async move { connection(&server, stream, acceptor, &http, watcher).await });
+    }
+    drop(listener);
+    server.streams.close();
+    connections.close();
+    let drained = async {
+        graceful.shutdown().await;
+        server.streams.wait().await;
+        connections.wait().await;
+    };
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
+}
+
+async fn connection(
+    server: &Arc<Server>,
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    http: &Builder<TokioExecutor>,
+    watcher: Watcher,
+) {
+    let _ = stream.set_nodelay(true);
+    let secured = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(secured)) => secured,
+        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => return tracing::debug!("TLS handshake timed out"),
+    };
+    let chain = secured.get_ref().1.peer_certificates().unwrap_or_default();
+    let user = Arc::new(chain.first().and_then(|first| user_of_certificate(first)));
+    let service = service_fn(|request| {
+        let (server, user) = (server.clone(), user.clone());
+        async move {
+            Ok::<_, Infallible>(
+                handle(&server, (*user).as_ref(), request).await.unwrap_or_else(answer::refused),
+            )
+        }
+    });
+    let serving =
+        watcher.watch(http.serve_connection_with_upgrades(TokioIo::new(secured), service).into_owned());
+    if let Err(error) = serving.await {
+        tracing::debug!(error = %error, "connection ended");
+    }
+}
+
+async fn handle(
+    server: &Arc<Server>,
+    user: Option<&User>,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    let path = request.uri().path();
+    server.identity.admit(user, request.method(), path, request.headers()).await?;
+    let route = Route::parse(request.method(), path)?;
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    match route {
+        Route::Pods => Ok(pods::all(server)),
+        Route::RunningPods => pods::running(server).await,
+        Route::Logs(path) => logs::handle(server, &path, &query).await,
+        Route::Exec(path) => stream::exec(server, &path, &query, request).await,
+        Route::Attach(path) => stream::attach(server, &path, &query, request).await,
+        Route::PortForward(path) => forward::handle(server, &path, &query, request).await,
+        Route::Summary => stats::summary(server, query.flag("only_cpu_and_memory")).await,
+        Route::ResourceMetrics => stats::resource_metrics(server).await,
+        Route::Metrics => stats::metrics(server).await,
+        Route::Healthz => pods::health(server),
+        Route::Configz => Ok(answer::json(&serde_json::json!({ "kubeletconfig": server.pods.config() }))),
+    }
+}

@@ -1,0 +1,205 @@
+//! `/containerLogs`: what a container wrote, from its file in CRI format.
+//!
+//! ```text
+//! options ─ status ─> which file ─ tail ─> where to begin ─ lines ─> filter ─> client
+//!                                              ▲ inotify, container events │
+//!                                              └───────── follow ──────────┘
+//! ```
+
+mod filter;
+mod follow;
+mod options;
+mod tail;
+
+use super::Server;
+use super::answer::{self, Answer, Refusal};
+use super::pods;
+use super::route::{PodPath, Query};
+use crate::runtime::{ContainerId, PodRef};
+use filter::Filter;
+use http::StatusCode;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use options::Options;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Pieces on their way to the client.
+const PIECES: usize = 8;
+
+/// Answers with a container's log.
+pub async fn handle(server: &Arc<Server>, path: &PodPath, query: &Query) -> Result<Answer, Refusal> {
+    let options = Options::parse(query)?;
+    let pod = server.pods.pod(&path.namespace, &path.pod);
+    let pod = pod.ok_or_else(|| (StatusCode::NOT_FOUND, format!("pod {:?} does not exist", path.pod)))?;
+    if !has_container(&pod, &path.container) {
+        let text = format!("container {:?} not found in pod {:?}", path.container, path.pod);
+        return Err((StatusCode::NOT_FOUND, text));
+    }
+    let id = choose(&pod, &path.container, options.previous).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+    let pod = pods::reference(&pod);
+    let source = source(server, pod, id).await?;
+    // A file that cannot be read is an answer of its own; what fails later only ends the stream.
+    let reader = follow::Reader::open(&source.path, options.tail_lines).await.map_err(|error| {
+        let id = &source.container.0;
+        tracing::warn!(%error, container = id, path = %source.path.display(), "cannot read a log");
+        (StatusCode::BAD_REQUEST, format!("unable to retrieve container logs for containerd://{id}"))
+    })?;
+    let filter = Filter::new(&options, Timestamp::now());
+    let (pieces, receiver) = mpsc::channel(PIECES);
+    let follow = options.follow;
+    let task = {
+        let server = server.clone();
+        async move {
+            let shutdown = server.shutdown.clone();
+            tokio::select! {
+                ended = follow::copy(&server, source, reader, filter, follow, &pieces) => {
+                    if let Err(error) = ended {
+                        tracing::warn!(%error, "a log ended early");
+                    }
+                }
+                () = pieces.closed() => {}
+                () = shutdown.cancelled() => {}
+            }
+        }
+    };
+    server.streams.spawn(task);
+    Ok(answer::stream(receiver))
+}
+
+/// A container's log.
+pub(super) struct Source {
+    pod: PodRef,
+    container: ContainerId,
+    path: PathBuf,
+}
+
+async fn source(server: &Server, pod: PodRef, id: String) -> Result<Source, Refusal> {
+    let view = server
+        .runtime
+        .pod(&pod)
+        .await
+        .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    match view.containers.into_iter().find(|container| container.id.0 == id) {
+        Some(container) => Ok(Source { pod, container: container.id, path: container.log_path }),
+        None => {
+            Err((StatusCode::BAD_REQUEST, format!("unable to retrieve container logs for containerd://{id}")))
+        }
+    }
+}
+
+fn has_container(pod: &Pod, name: &str) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    spec.containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
+        .any(|container| container.name == name)
+        || spec.ephemeral_containers.iter().flatten().any(|container| container.name == name)
+}
+
+/// The container whose log is meant: the one that runs, the one that ended, or the one before.
+fn choose(pod: &Pod, name: &str, previous: bool) -> Result<String, String> {
+    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+    let about = |what: &str| format!("container {name:?} in pod {pod_name:?} is {what}");
+    let status = pod.status.as_ref();
+    let statuses = status.into_iter().flat_map(|status| {
+        let lists = [
+            &status.container_statuses,
+            &status.init_container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
+        lists.into_iter().flatten().flatten()
+    });
+    let Some(status) = statuses.into_iter().find(|status| status.name == name) else {
+        return Err(about("not available"));
+    };
+    let state = status.state.clone().unwrap_or_default();
+    let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+    let last = last.map(|last| last.container_id.clone().unwrap_or_default());
+    let is_known = |id: &String| !id.is_empty();
+    let found = if previous {
+        let missing = || format!("previous terminated container {name:?} in pod {pod_name:?} not found");
+        last.filter(is_known).ok_or_else(missing)?
+    } else if state.running.is_some() {
+        own_id(status)
+    } else if let Some(terminated) = state.terminated {
+        let own = terminated.container_id.filter(is_known);
+        own.or(last.filter(is_known)).ok_or_else(|| about("terminated"))?
+    } else if let Some(last) = last {
+        Some(last).filter(is_known).ok_or_else(|| about("terminated"))?
+    } else if let Some(waiting) = state.waiting {
+        return Err(about(&match waiting.reason.as_deref().unwrap_or_default() {
+            "ErrImagePull" => "waiting to start: image can't be pulled".to_owned(),
+            "ImagePullBackOff" => "waiting to start: trying and failing to pull image".to_owned(),
+            reason => format!("waiting to start: {reason}"),
+        }));
+    } else {
+        return Err(about("waiting to start - no logs yet"));
+    };
+    Ok(found.rsplit("://").next().unwrap_or_default().to_owned())
+}
+
+fn own_id(status: &ContainerStatus) -> String {
+    status.container_id.clone().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn check(state: Value, last: Value, previous: bool, expected: Result<&str, &str>) {
+        let pod = json!({
+            "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]},
+            "status": {"containerStatuses": [{
+                "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "containerID": "containerd://now", "state": state, "lastState": last,
+            }]},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let found = choose(&pod, "c", previous);
+        assert_eq!(found.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn the_log_is_that_of_the_container_that_the_status_names() {
+        let ended = |id: &str| json!({"terminated": {"exitCode": 1, "containerID": id}});
+        check(json!({"running": {}}), json!({}), false, Ok("now"));
+        check(json!({"running": {}}), ended("containerd://before"), true, Ok("before"));
+        check(
+            json!({"running": {}}),
+            json!({}),
+            true,
+            Err("previous terminated container \"c\" in pod \"p\" not found"),
+        );
+        check(ended("containerd://then"), json!({}), false, Ok("then"));
+        check(ended(""), ended("containerd://before"), false, Ok("before"));
+        check(ended(""), json!({}), false, Err("container \"c\" in pod \"p\" is terminated"));
+        check(
+            json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+            ended("containerd://before"),
+            false,
+            Ok("before"),
+        );
+        let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
+        check(
+            waiting("ContainerCreating"),
+            json!({}),
+            false,
+            Err("container \"c\" in pod \"p\" is waiting to start: ContainerCreating"),
+        );
+        check(
+            waiting("ErrImagePull"),
+            json!({}),
+            false,
+            Err("container \"c\" in pod \"p\" is waiting to start: image can't be pulled"),
+        );
+        check(
+            json!({}),
+            json!({}),
+            false,
+            Err("container \"c\" in pod \"p\" is waiting to start - no logs yet"),
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! `/exec` and `/attach`: a WebSocket with a channel for each of a process's streams.
+//!
+//! ```text
+//! client ── WebSocket ──┬─ 0 stdin ──> process ──> stdout 1, stderr 2 ──┬──> client
+//!                       └─ 4 resize                  how it ended 3 ────┘
+//! ```
+
+pub mod channels;
+mod command;
+pub mod websocket;
+
+use super::answer::{Answer, Refusal};
+use super::route::{PodPath, Query};
+use super::{Server, pods};
+use crate::runtime::{ExecSpec, Session};
+use channels::Protocol;
+use command::Task;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use std::sync::Arc;
+
+/// The protocols that are spoken, the best first.
+const PROTOCOLS: [Protocol; 5] =
+    [Protocol::V5, Protocol::V4, Protocol::V4Base64, Protocol::V1, Protocol::V1Base64];
+
+/// Executes something in a container.
+pub async fn exec(
+    server: &Arc<Server>,
+    path: &PodPath,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    let spec = spec(query)?;
+    let (_, pod) = pods::find(server, path)?;
+    let container = pods::running_container(server, &pod, &path.container).await?;
+    let upgrade = websocket::accept(request, &PROTOCOLS)?;
+    // What cannot be executed is told on the error channel: by then the client waits there.
+    let session = server.runtime.exec(&container.id, &spec).await;
+    Ok(start(server, upgrade, session, Task { spec, is_attached: false }))
+}
+
+/// Attaches to a container's own process.
+pub async fn attach(
+    server: &Arc<Server>,
+    path: &PodPath,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    let mut spec = spec(query)?;
+    let (found, pod) = pods::find(server, path)?;
+    let container = pods::running_container(server, &pod, &path.container).await?;
+    // Whether there is a terminal is decided when the container is made, not by who looks at it.
+    spec.tty = has_terminal(&found, &path.container);
+    let upgrade = websocket::accept(request, &PROTOCOLS)?;
+    let session = server.runtime.attach(&container.id).await;
+    Ok(start(server, upgrade, session, Task { spec, is_attached: true }))
+}
+
+fn start(
+    server: &Arc<Server>,
+    upgrade: websocket::Upgrade<Protocol>,
+    session: Result<Session, crate::runtime::Error>,
+    task: Task,
+) -> Answer {
+    let (shutdown, idle_timeout) = (server.shutdown.clone(), server.idle_timeout);
+    let (answer, protocol) = (upgrade.answer, upgrade.protocol);
+    let opening = upgrade.socket;
+    server.streams.spawn(async move {
+        let Some(socket) = opening.await else { return };
+        tokio::select! {
+            () = command::run(socket, protocol, session, task, idle_timeout) => {}
+            () = shutdown.cancelled() => {}
+        }
+    });
+    answer
+}
+
+fn spec(query: &Query) -> Result<ExecSpec, Refusal> {
+    let tty = query.flag("tty");
+    let spec = ExecSpec {
+        command: query.all("command"),
+        tty,
+        stdin: query.flag("input") || query.flag("stdin"),
+        stdout: query.flag("output") || query.flag("stdout"),
+        // A terminal has one output.
+        stderr: !tty && (query.flag("error") || query.flag("stderr")),
+    };
+    if !spec.stdin && !spec.stdout && !spec.stderr {
+        return Err((
+            StatusCode::BAD_REQUEST,
+            "you must specify at least 1 of stdin, stdout, stderr".to_owned(),
+        ));
+    }
+    Ok(spec)
+}
+
+fn has_terminal(pod: &k8s_openapi::api::core::v1::Pod, container: &str) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let plain = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let plain = plain.filter(|one| one.name == container).filter_map(|one| one.tty);
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    plain.chain(ephemeral.filter(|one| one.name == container).filter_map(|one| one.tty)).any(|tty| tty)
+}

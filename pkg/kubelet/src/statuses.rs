@@ -1,0 +1,247 @@
+//! Writes the statuses of pods to the apiserver, newest first wins, and deletes pods that have ended.
+//!
+//! ```text
+//! worker ──set(pod, status)──> the latest of each pod ──> at most 8 patches at once ──> apiserver
+//! ```
+//!
+//! Workers never wait for it. While the apiserver is away only the latest status of each pod is kept.
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+const AT_ONCE: usize = 8;
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// What is to be written about one pod.
+#[derive(Debug, Clone)]
+struct Entry {
+    namespace: String,
+    name: String,
+    /// The uid that the API knows it by; none: a static pod that has no mirror yet.
+    uid: Option<String>,
+    status: PodStatus,
+    /// Nothing of the pod is left: its object may go.
+    delete: bool,
+    sent: Option<Value>,
+    dirty: bool,
+    in_flight: bool,
+    retry: Option<(Instant, Duration)>,
+}
+
+/// The statuses of all pods of the node.
+#[derive(Default)]
+pub struct Statuses {
+    entries: Mutex<BTreeMap<String, Entry>>,
+    changed: Notify,
+}
+
+enum Written {
+    Done(Option<Value>),
+    Gone,
+    Failed(kube::Error),
+}
+
+impl Statuses {
+    /// The status of a pod is this now. `delete`: nothing of it is left and its object may go.
+    pub fn set(&self, pod: &Pod, status: &PodStatus, delete: bool) {
+        let meta = &pod.metadata;
+        let Some(uid) = meta.uid.clone() else { return };
+        let mut entries = self.entries.lock();
+        let entry = entries.entry(uid.clone()).or_insert_with(|| Entry {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: (!crate::plan::is_static(pod)).then_some(uid),
+            status: PodStatus::default(),
+            delete: false,
+            sent: pod.status.as_ref().and_then(|status| serde_json::to_value(status).ok()),
+            dirty: true,
+            in_flight: false,
+            retry: None,
+        });
+        if entry.status != *status || entry.delete != delete {
+            entry.status = status.clone();
+            entry.delete = delete;
+            entry.dirty = true;
+            drop(entries);
+            self.changed.notify_one();
+        }
+    }
+
+    /// A static pod's mirror in the API is this one now.
+    pub fn mirrored(&self, uid: &str, mirror: Option<&Pod>) {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(uid) else { return };
+        let its = mirror.and_then(|mirror| mirror.metadata.uid.clone());
+        if entry.uid == its {
+            return;
+        }
+        entry.sent = None;
+        entry.dirty = its.is_some();
+        entry.uid = its;
+        drop(entries);
+        self.changed.notify_one();
+    }
+
+    /// What others see of a pod is not what was sent: send it again.
+    pub fn seen(&self, uid: &str, pod: &Pod) {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(uid) else { return };
+        let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+        if !entry.in_flight && !entry.dirty && phase != entry.status.phase {
+            entry.sent = None;
+            entry.dirty = true;
+            drop(entries);
+            self.changed.notify_one();
+        }
+    }
+
+    /// The pod is gone from the API; nothing more is written about it.
+    pub fn forget(&self, uid: &str) {
+        self.entries.lock().remove(uid);
+    }
+
+    /// Writes until the token is cancelled.
+    pub async fn run(self: Arc<Self>, client: Client, shutdown: CancellationToken) {
+        let mut writes: JoinSet<(String, Written)> = JoinSet::new();
+        loop {
+            let mut next_retry = None;
+            if writes.len() < AT_ONCE {
+                for (uid, entry) in self.due(AT_ONCE - writes.len(), &mut next_retry) {
+                    let client = client.clone();
+                    writes.spawn(async move { (uid, write(client, entry).await) });
+                }
+            }
+            let retry = async {
+                match next_retry {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(Ok((uid, written))) = writes.join_next() => self.written(&uid, written),
+                () = self.changed.notified() => {}
+                () = retry => {}
+                () = shutdown.cancelled() => break,
+            }
+        }
+        // What is on its way arrives; what waits is written by the next kubelet, from what it sees.
+        let _ = tokio::time::timeout(Duration::from_secs(2), async {
+            while writes.join_next().await.is_some() {}
+        })
+        .await;
+    }
+
+    fn due(&self, most: usize, next_retry: &mut Option<Instant>) -> Vec<(String, Entry)> {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for (uid, entry) in self.entries.lock().iter_mut() {
+            if !entry.dirty || entry.in_flight || entry.uid.is_none() {
+                continue;
+            }
+            if let Some((at, _)) = entry.retry.filter(|(at, _)| *at > now) {
+                *next_retry = Some(next_retry.map_or(at, |earlier| earlier.min(at)));
+                continue;
+            }
+            if due.len() == most {
+                break;
+            }
+            entry.dirty = false;
+            entry.in_flight = true;
+            due.push((uid.clone(), entry.clone()));
+        }
+        due
+    }
+
+    fn written(&self, uid: &str, written: Written) {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(uid) else { return };
+        entry.in_flight = false;
+        match written {
+            Written::Done(sent) => {
+                entry.retry = None;
+                entry.sent = sent;
+            }
+            Written::Gone => {
+                entries.remove(uid);
+            }
+            Written::Failed(error) => {
+                let pause = entry.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
+                tracing::debug!(pod = entry.name, %error, "write the status");
+                entry.retry = Some((Instant::now() + pause, pause));
+                entry.dirty = true;
+            }
+        }
+    }
+}
+
+async fn write(client: Client, entry: Entry) -> Written {
+    let pods: Api<Pod> = Api::namespaced(client, &entry.namespace);
+    let Ok(status) = serde_json::to_value(&entry.status) else { return Written::Done(entry.sent) };
+    if entry.sent.as_ref() != Some(&status) {
+        let patch = patch(&status, entry.sent.as_ref(), entry.uid.as_deref());
+        let params = PatchParams::default();
+        match pods.patch_status(&entry.name, &params, &Patch::Strategic(patch)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Written::Gone,
+            // What the apiserver refuses today it refuses tomorrow; the next status may be better.
+            Err(kube::Error::Api(refused)) if matches!(refused.code, 400 | 422) => {
+                tracing::warn!(pod = entry.name, message = refused.message, "the status was refused");
+            }
+            Err(error) => return Written::Failed(error),
+        }
+    }
+    if !entry.delete {
+        return Written::Done(Some(status));
+    }
+    let only_it = Preconditions { uid: entry.uid, resource_version: None };
+    let params = DeleteParams { preconditions: Some(only_it), ..DeleteParams::default().grace_period(0) };
+    match pods.delete(&entry.name, &params).await {
+        Ok(_) => Written::Gone,
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Written::Gone,
+        Err(error) => Written::Failed(error),
+    }
+}
+
+/// The patch from what was sent to what is. Lists that merge by key are replaced where an element may vanish.
+fn patch(status: &Value, sent: Option<&Value>, uid: Option<&str>) -> Value {
+    let mut changes = status.clone();
+    if let (Some(changes), Some(sent)) = (changes.as_object_mut(), sent.and_then(Value::as_object)) {
+        for gone in sent.keys().filter(|key| status.get(key.as_str()).is_none()) {
+            changes.insert(gone.clone(), Value::Null);
+        }
+    }
+    for list in ["podIPs", "hostIPs"] {
+        if let Some(list) = changes.get_mut(list).and_then(Value::as_array_mut) {
+            list.insert(0, json!({"$patch": "replace"}));
+        }
+    }
+    json!({"metadata": {"uid": uid}, "status": changes})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_takes_back_what_is_no_longer_said() {
+        let sent = json!({"phase": "Pending", "reason": "Evicted", "podIPs": [{"ip": "10.0.0.1"}]});
+        let status = json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.2"}]});
+        assert_eq!(
+            patch(&status, Some(&sent), Some("u")),
+            json!({"metadata": {"uid": "u"}, "status": {
+                "phase": "Running", "reason": null, "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}],
+            }})
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! Carries actions out. What takes time becomes a future; nothing is decided here.
+
+use super::outcome::{Change, Outcome};
+use super::{hooks, start};
+use crate::error::chain;
+use crate::plan::{ADDRESSES, Action, Memory, Work, container_of};
+use crate::runtime::{ContainerId, PodRef, PodView, SandboxId, SandboxSpec};
+use crate::shared::Shared;
+use crate::wake::Wake;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// After a failure that nothing announces the end of, work takes this long, so that it is not repeated at once.
+const FAILED: Duration = Duration::from_secs(1);
+/// However long a preStop hook takes, this much grace is left.
+const LEAST_GRACE: Duration = Duration::from_secs(2);
+
+/// What work needs.
+#[derive(Clone)]
+pub(super) struct Execution {
+    /// The node.
+    pub shared: Arc<Shared>,
+    /// As wanted.
+    pub pod: Arc<Pod>,
+    /// Which.
+    pub pod_ref: PodRef,
+    /// Wakes the pod's worker.
+    pub wake: Arc<Wake>,
+}
+
+impl Execution {
+    /// Does what can be done at once, or gives the work that has to be done.
+    pub fn begin(
+        self,
+        action: &Action,
+        view: &PodView,
+        memory: &mut Memory,
+        cancels: &mut BTreeMap<String, CancellationToken>,
+        now: Timestamp,
+    ) -> Option<(Work, BoxFuture<'static, Outcome>)> {
+        let (work, change): (Work, BoxFuture<'static, Change>) = match action.clone() {
+            Action::TellBackOff { name, after, of_image } => {
+                self.tell_back_off(&name, of_image);
+                memory.containers.entry(name).or_default().told = Some(after);
+                return None;
+            }
+            Action::CancelStart(name) => {
+                if let Some(cancel) = cancels.get(&name) {
+                    cancel.cancel();
+                }
+                return None;
+            }
+            Action::MountVolumes => (Work::Volumes, self.mount_volumes().boxed()),
+            Action::StartSandbox { attempt } => (Work::Sandbox, self.start_sandbox(attempt).boxed()),
+            Action::StartContainer { name, attempt, backoff } => {
+                memory.containers.entry(name.clone()).or_default().backoff = backoff;
+                let cancel = CancellationToken::new();
+                cancels.insert(name.clone(), cancel.clone());
+                let sandbox = running_sandbox(view)?;
+                let addresses = addresses(view, &sandbox);
+                let work = Work::Start(name.clone());
+                (work, start::start(self, sandbox, addresses, name, attempt, cancel).boxed())
+            }
+            Action::StopContainer { id, name, grace_s, message, hook } => {
+                let grace = Duration::from_secs(u64::try_from(grace_s).unwrap_or(0));
+                memory.stopping.insert(id.clone(), now + SignedDuration::from_secs(grace_s));
+                (Work::Stop(id.clone()), self.stop(id, name, grace, message, hook).boxed())
+            }
+            Action::ForgetContainer { id, name, attempt } => {
+                (Work::Forget(id.clone()), self.forget(id, name, attempt).boxed())
+            }
+            Action::RemoveSandbox(id) => (Work::RemoveSandbox(id.clone()), self.remove_sandbox(id).boxed()),
+            Action::CleanUp => (Work::CleanUp, self.clean_up().boxed()),
+        };
+        let done = work.clone();
+        Some((work, change.map(|change| Outcome { work: done, change }).boxed()))
+    }
+
+    fn tell_back_off(&self, name: &str, of_image: bool) {
+        let events = &self.shared.events;
+        if of_image {
+            let image = container_of(&self.pod, name).and_then(|(_, container)| container.image.clone());
+            let image = image.unwrap_or_default();
+            events.container(&self.pod, name, "BackOff", format!("Back-off pulling image \"{image}\""));
+            events.container_warning(&self.pod, name, "Failed", "Error: ImagePullBackOff");
+        } else {
+            let PodRef { namespace, name: pod, uid } = &self.pod_ref;
+            let message =
+                format!("Back-off restarting failed container {name} in pod {pod}_{namespace}({uid})");
+            events.container_warning(&self.pod, name, "BackOff", message);
+        }
+    }
+
+    async fn mount_volumes(self) -> Change {
+        let Some(host) = &self.shared.host else { return Change::VolumesReady(None) };
+        match host.mount(&self.pod, &self.wake).await {
+            Ok(refresh_at) => Change::VolumesReady(refresh_at),
+            Err(error) => {
+                self.shared.events.warning(&self.pod, "FailedMount", error.to_string());
+                Change::VolumesFailed
+            }
+        }
+    }
+
+    async fn start_sandbox(self, attempt: u32) -> Change {
+        match self.try_start_sandbox(attempt).await {
+            Ok(()) => Change::Nothing,
+            Err(message) => {
+                let message = format!("Failed to create pod sandbox: {message}");
+                self.shared.events.warning(&self.pod, "FailedCreatePodSandBox", message);
+                Change::SandboxFailed
+            }
+        }
+    }
+
+    async fn try_start_sandbox(&self, attempt: u32) -> Result<(), String> {
+        let Shared { host, network, runtime, .. } = &*self.shared;
+        let mut spec = match host {
+            Some(host) => host.sandbox_spec(&self.pod).await?,
+            None => SandboxSpec::default(),
+        };
+        spec.attempt = attempt;
+        let is_host = self.pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+        if !is_host {
+            let attached = network.attach(&self.pod_ref, &self.pod).await.map_err(|error| chain(&error))?;
+            spec.network_namespace = attached.namespace;
+            spec.annotations.insert(ADDRESSES.into(), attached.addresses.join(","));
+        }
+        runtime.start_sandbox(&self.pod_ref, &spec).await.map_err(|error| chain(&error))?;
+        Ok(())
+    }
+
+    async fn stop(self, id: ContainerId, name: String, grace: Duration, why: String, hook: bool) -> Change {
+        if hook {
+            self.shared.events.container(&self.pod, &name, "Killing", why);
+        }
+        let began = Instant::now();
+        if hook && !grace.is_zero() {
+            hooks::pre_stop(&self.shared, &self.pod, &name, &id, grace).await;
+        }
+        let mut left = grace.saturating_sub(began.elapsed());
+        if hook && began.elapsed() > Duration::from_millis(100) {
+            left = left.max(LEAST_GRACE);
+        }
+        if let Err(error) = self.shared.runtime.stop_container(&id, left).await {
+            tracing::warn!(
+                pod = self.pod_ref.name,
+                container = name,
+                error = chain(&error),
+                "stop a container"
+            );
+            tokio::time::sleep(FAILED).await;
+        }
+        Change::Stopped(id)
+    }
+
+    async fn forget(self, id: ContainerId, name: String, attempt: u32) -> Change {
+        match self.shared.runtime.remove_container(&id).await {
+            Ok(()) => {
+                if let Some(host) = &self.shared.host {
+                    host.remove_log(&self.pod_ref, &name, attempt, &id);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(pod = self.pod_ref.name, container = name, error = chain(&error), "remove");
+                tokio::time::sleep(FAILED).await;
+            }
+        }
+        Change::Nothing
+    }
+
+    async fn remove_sandbox(self, id: SandboxId) -> Change {
+        if let Err(error) = self.shared.runtime.remove_sandbox(&id).await {
+            tracing::warn!(pod = self.pod_ref.name, error = chain(&error), "remove a sandbox");
+            tokio::time::sleep(FAILED).await;
+            return Change::Nothing;
+        }
+        // A new sandbox begins with a new place in the network.
+        self.detach().await;
+        Change::Nothing
+    }
+
+    async fn detach(&self) -> bool {
+        match self.shared.network.detach(&self.pod_ref).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(pod = self.pod_ref.name, error = chain(&error), "take a pod off the network");
+                false
+            }
+        }
+    }
+
+    async fn clean_up(self) -> Change {
+        let mut is_clean = self.detach().await;
+        if let Some(host) = &self.shared.host {
+            if let Err(error) = host.clean(&self.pod_ref).await {
+                tracing::warn!(pod = self.pod_ref.name, error = chain(&error), "remove what a pod left");
+                is_clean = false;
+            }
+        }
+        if is_clean {
+            return Change::Cleaned;
+        }
+        tokio::time::sleep(FAILED).await;
+        Change::Nothing
+    }
+}
+
+fn running_sandbox(view: &PodView) -> Option<SandboxId> {
+    let running = view.sandboxes.iter().filter(|sandbox| sandbox.pid.is_some());
+    running.max_by_key(|sandbox| sandbox.spec.attempt).map(|sandbox| sandbox.id.clone())
+}
+
+fn addresses(view: &PodView, sandbox: &SandboxId) -> Vec<String> {
+    let sandbox = view.sandboxes.iter().find(|other| other.id == *sandbox);
+    let list = sandbox.and_then(|sandbox| sandbox.spec.annotations.get(ADDRESSES));
+    list.into_iter().flat_map(|list| list.split(',')).filter(|ip| !ip.is_empty()).map(Into::into).collect()
+}

@@ -1,0 +1,12 @@
+//! The kubelet's API and the way to it through a real apiserver, with the clients that people use.
+//!
+//! The containers here are processes of this machine: what is tested is everything between a client and the runtime.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod clients;
+mod direct;
+mod kubectl;
+mod logs;
+mod metrics;
+mod node;
+mod processes;

@@ -1,0 +1,221 @@
+//! Whole kubelets on a simulated runtime, against a real apiserver in this process.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use kubelet::Config;
+use kubelet::simulated::{Act, Simulated};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use testing::{TestServer, eventually, in_time};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+struct Kubelet {
+    shutdown: CancellationToken,
+    running: JoinHandle<Result<(), kubelet::Error>>,
+}
+
+impl Kubelet {
+    fn start(server: &TestServer, name: &str, runtime: Arc<Simulated>) -> Kubelet {
+        let shutdown = CancellationToken::new();
+        let config = Config::simulated(name, server.node(name), runtime);
+        Kubelet { running: tokio::spawn(kubelet::run(config, shutdown.clone())), shutdown }
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        in_time("the kubelet ends", self.running).await.expect("no panic").expect("a clean end");
+    }
+}
+
+struct Cluster {
+    server: TestServer,
+    pods: Api<Pod>,
+    nodes: Api<Node>,
+}
+
+impl Cluster {
+    async fn start() -> Cluster {
+        let server = TestServer::start().await;
+        let pods = Api::namespaced(server.admin(), "default");
+        let nodes = Api::all(server.admin());
+        Cluster { server, pods, nodes }
+    }
+
+    async fn ready(&self, node: &str) -> Node {
+        eventually("the node is ready", || async {
+            let node = self.nodes.get_opt(node).await.expect("an answer")?;
+            let conditions = node.status.as_ref()?.conditions.clone()?;
+            conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(node)
+        })
+        .await
+    }
+
+    async fn create(&self, name: &str, node: &str, mut spec: Value) {
+        spec["nodeName"] = node.into();
+        spec["automountServiceAccountToken"] = false.into();
+        if spec.get("containers").is_none() {
+            spec["containers"] = json!([{"name": "c", "image": "busybox"}]);
+        }
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+        let pod = serde_json::from_value(pod).expect("a pod");
+        eventually("the service account is there", || async {
+            self.pods.create(&PostParams::default(), &pod).await.ok()
+        })
+        .await;
+    }
+
+    async fn until(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let last = std::cell::RefCell::new(Value::Null);
+        let found = tokio::time::timeout(testing::PATIENCE, async {
+            loop {
+                let pod = self.pods.get_opt(name).await.expect("an answer");
+                let pod = serde_json::to_value(pod).expect("JSON");
+                if holds(&pod) {
+                    return pod;
+                }
+                *last.borrow_mut() = pod;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        found.await.unwrap_or_else(|_| panic!("waited in vain: {what}: {:#}", last.borrow()["status"]))
+    }
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_runs_and_ends() {
+    let cluster = Cluster::start().await;
+    let kubelet = Kubelet::start(&cluster.server, "n1", Arc::new(Simulated::new()));
+    let node = cluster.ready("n1").await;
+    let status = node.status.expect("a status");
+    assert_eq!(status.capacity.expect("capacity")["cpu"].0, "8");
+    let leases: Api<Lease> = Api::namespaced(cluster.server.admin(), "kube-node-lease");
+    eventually("the lease is there", || async { leases.get_opt("n1").await.expect("an answer") }).await;
+
+    cluster.create("web", "n1", json!({})).await;
+    let pod = cluster.until("web", "it is ready", is_ready).await;
+    assert_eq!(pod["status"]["phase"], "Running");
+    assert_eq!(pod["status"]["containerStatuses"][0]["ready"], true);
+    assert!(pod["status"]["podIP"].as_str().is_some_and(|ip| ip.starts_with("10.")));
+    assert_eq!(pod["status"]["hostIP"], "192.0.2.1");
+    assert_eq!(pod["status"]["qosClass"], "BestEffort");
+    let text = pod["status"]["containerStatuses"][0]["containerID"].as_str().expect("an id");
+    assert!(text.starts_with("simulated://"), "{text}");
+
+    cluster.pods.delete("web", &DeleteParams::default()).await.expect("deleted");
+    cluster.until("web", "it is gone", Value::is_null).await;
+    kubelet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_crashes_and_init_containers() {
+    let cluster = Cluster::start().await;
+    let runtime = Simulated::with(|pod, name, attempt| match (pod.name.as_str(), name, attempt) {
+        ("job", "c", _) | (_, "init", _) => {
+            Act { ends: Some((Duration::from_millis(10), 0)), ..Act::default() }
+        }
+        ("failing", "c", _) => Act { ends: Some((Duration::from_millis(10), 3)), ..Act::default() },
+        ("crashing", "c", 0 | 1) => Act { ends: Some((Duration::from_millis(10), 1)), ..Act::default() },
+        _ => Act::default(),
+    });
+    let kubelet = Kubelet::start(&cluster.server, "n1", Arc::new(runtime));
+    cluster.ready("n1").await;
+
+    cluster.create("job", "n1", json!({"restartPolicy": "Never"})).await;
+    let done = cluster.until("job", "it has succeeded", |pod| pod["status"]["phase"] == "Succeeded").await;
+    assert_eq!(done["status"]["containerStatuses"][0]["state"]["terminated"]["reason"], "Completed");
+
+    cluster.create("failing", "n1", json!({"restartPolicy": "Never"})).await;
+    let failed = cluster.until("failing", "it has failed", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 3);
+
+    cluster.create("crashing", "n1", json!({})).await;
+    let waits = cluster
+        .until("crashing", "it waits", |pod| {
+            pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        })
+        .await;
+    let status = &waits["status"]["containerStatuses"][0];
+    assert_eq!(status["restartCount"], 1, "the first restart comes at once");
+    assert_eq!(status["lastState"]["terminated"]["exitCode"], 1);
+    let message = status["state"]["waiting"]["message"].as_str().expect("a message");
+    assert!(
+        message.starts_with("back-off 10s restarting failed container=c pod=crashing_default("),
+        "{message}"
+    );
+    let again = cluster.until("crashing", "it runs", is_ready).await;
+    assert_eq!(again["status"]["containerStatuses"][0]["restartCount"], 2);
+
+    let init = json!([{"name": "init", "image": "busybox"}]);
+    cluster.create("prepared", "n1", json!({"initContainers": init})).await;
+    let ready = cluster.until("prepared", "it is ready", is_ready).await;
+    assert_eq!(ready["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
+    for name in ["job", "failing", "crashing", "prepared"] {
+        cluster.pods.delete(name, &DeleteParams::default().grace_period(1)).await.expect("deleted");
+        cluster.until(name, "it is gone", Value::is_null).await;
+    }
+    kubelet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_kubelet_takes_the_pods_up() {
+    let cluster = Cluster::start().await;
+    let runtime = Arc::new(Simulated::new());
+    let kubelet = Kubelet::start(&cluster.server, "n1", runtime.clone());
+    cluster.ready("n1").await;
+    for name in ["stays", "goes"] {
+        cluster.create(name, "n1", json!({})).await;
+    }
+    let before = cluster.until("stays", "it is ready", is_ready).await;
+    cluster.until("goes", "it is ready", is_ready).await;
+    kubelet.stop().await;
+
+    cluster.pods.delete("goes", &DeleteParams::default().grace_period(0)).await.expect("deleted");
+    let again = Kubelet::start(&cluster.server, "n1", runtime.clone());
+    eventually("what nobody wants is ended", || async {
+        use kubelet::runtime::Runtime;
+        let pods = runtime.pods().await.expect("pods");
+        (pods.len() == 1).then_some(())
+    })
+    .await;
+    let id = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+    let after = cluster.until("stays", "it is ready", is_ready).await;
+    assert_eq!(id(&after), id(&before), "the same container runs on");
+
+    runtime.reboot();
+    let rebooted = cluster
+        .until("stays", "it runs again", |pod| {
+            is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == 1
+        })
+        .await;
+    assert_ne!(id(&rebooted), id(&before));
+    again.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_does_not_fit_is_refused() {
+    let cluster = Cluster::start().await;
+    let kubelet = Kubelet::start(&cluster.server, "n1", Arc::new(Simulated::new()));
+    cluster.ready("n1").await;
+    let huge = json!({"containers": [{"name": "c", "image": "a", "resources": {"requests": {"cpu": "9"}}}]});
+    cluster.create("huge", "n1", huge).await;
+    let failed = cluster.until("huge", "it is refused", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(failed["status"]["reason"], "OutOfcpu");
+    let message = failed["status"]["message"].as_str().expect("a message");
+    assert_eq!(
+        message,
+        "Pod was rejected: Node didn't have enough resource: cpu, requested: 9000, used: 0, capacity: 8000"
+    );
+    cluster.create("late", "n1", json!({"activeDeadlineSeconds": 1})).await;
+    let failed = cluster.until("late", "its time is over", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(failed["status"]["reason"], "DeadlineExceeded");
+    kubelet.stop().await;
+}

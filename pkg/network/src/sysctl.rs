@@ -1,0 +1,47 @@
+//! Kernel settings of the network namespace that the calling thread is in.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Sets `net.<name>` unless it is so already. `name` has slashes, since devices have dots in their names.
+///
+/// Where that is not permitted (a read-only `/proc/sys`, say) or does not exist, the administrator may have a reason:
+/// it is logged, and everything goes on as far as it can.
+pub fn set(name: &str, value: &str) {
+    if let Err(error) = try_set(Path::new("/proc/sys/net"), name, value) {
+        tracing::warn!(%error, setting = %format!("net/{name}"), value, "cannot be set; set it yourself if pods cannot be reached");
+    }
+}
+
+/// The same for settings that not every kernel has; those that lack it do not need it.
+pub fn set_if_present(name: &str, value: &str) {
+    if Path::new("/proc/sys/net").join(name).exists() {
+        set(name, value);
+    }
+}
+
+fn try_set(root: &Path, name: &str, value: &str) -> io::Result<()> {
+    let path: PathBuf = root.join(name);
+    if fs::read_to_string(&path).is_ok_and(|present| present.trim() == value) {
+        return Ok(());
+    }
+    fs::write(path, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_right_already_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("forward");
+        fs::write(&path, "1\n").unwrap();
+        try_set(dir.path(), "forward", "1").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n");
+        try_set(dir.path(), "forward", "0").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "0");
+        assert!(try_set(dir.path(), "no/such", "1").is_err());
+    }
+}

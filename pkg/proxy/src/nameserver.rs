@@ -1,0 +1,225 @@
+//! The cluster's name server: what the [`Zone`] knows from it, the rest from upstream, remembered.
+
+use crate::zone::{Answer, Data, Record as ZoneRecord, TTL_SECONDS, Type, Zone};
+use async_trait::async_trait;
+use hickory_proto::op::{Metadata, ResponseCode};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, PTR, SOA, SRV, TXT};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+use hickory_resolver::net::runtime::{Time, TokioRuntimeProvider};
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_server::Server;
+use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
+use hickory_server::zone_handler::MessageResponseBuilder;
+use parking_lot::RwLock;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio_util::sync::CancellationToken;
+
+/// A connection that says nothing for so long is closed.
+const IDLE: Duration = Duration::from_secs(10);
+const RESPONSES: usize = 32;
+/// Names from upstream that are remembered.
+const REMEMBERED: u64 = 4096;
+
+/// The names of the moment; swapped as a whole.
+pub type SharedZone = Arc<RwLock<Arc<Zone>>>;
+
+/// Serves names on these sockets until shutdown. Without `upstream`, names outside the cluster are refused.
+pub async fn serve(
+    zone: SharedZone,
+    upstream: Vec<IpAddr>,
+    udp: Vec<UdpSocket>,
+    tcp: Vec<TcpListener>,
+    shutdown: CancellationToken,
+) {
+    let resolver = if upstream.is_empty() { None } else { resolver(upstream) };
+    let mut server = Server::new(Handler { zone, resolver });
+    udp.into_iter().for_each(|socket| server.register_socket(socket));
+    tcp.into_iter().for_each(|listener| server.register_listener(listener, IDLE, RESPONSES));
+    shutdown.cancelled().await;
+    if let Err(error) = server.shutdown_gracefully().await {
+        tracing::warn!(%error, "the name server did not end well");
+    }
+}
+
+/// Binds a name server's sockets.
+pub async fn bind(address: SocketAddr) -> std::io::Result<(UdpSocket, TcpListener)> {
+    let udp = UdpSocket::bind(address).await?;
+    // The same port, also if any was asked for.
+    let tcp = TcpListener::bind(udp.local_addr()?).await?;
+    Ok((udp, tcp))
+}
+
+/// The name servers that a resolv.conf names, without those that are ourselves.
+pub fn upstream_of(resolv_conf: &str, ours: &[IpAddr]) -> Vec<IpAddr> {
+    let servers = resolv_conf.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    let servers = servers.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
+    servers.filter(|address| !ours.contains(address)).collect()
+}
+
+fn resolver(upstream: Vec<IpAddr>) -> Option<TokioResolver> {
+    let servers = upstream.into_iter().map(NameServerConfig::udp_and_tcp).collect();
+    let config = ResolverConfig::from_name_servers(servers);
+    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    let options = builder.options_mut();
+    options.cache_size = REMEMBERED;
+    // Names come whole; the host's own file is not the cluster's business.
+    options.ndots = 0;
+    options.use_hosts_file = hickory_resolver::config::ResolveHosts::Never;
+    match builder.build() {
+        Ok(resolver) => Some(resolver),
+        Err(error) => {
+            tracing::warn!(%error, "names outside the cluster cannot be looked up");
+            None
+        }
+    }
+}
+
+struct Handler {
+    zone: SharedZone,
+    resolver: Option<TokioResolver>,
+}
+
+/// What goes back.
+#[derive(Default)]
+struct Reply {
+    code: Option<ResponseCode>,
+    ours: bool,
+    answers: Vec<Record>,
+    besides: Vec<Record>,
+    soa: Option<Record>,
+}
+
+impl Handler {
+    async fn reply(&self, name: &Name, kind: RecordType) -> Reply {
+        let zone = self.zone.read().clone();
+        match zone.answer(&name.to_ascii(), type_of(kind)) {
+            Answer::Records(records, besides) => {
+                let soa = if records.is_empty() { authority(&zone) } else { None };
+                let (answers, besides) = (encode(&records), encode(&besides));
+                Reply { ours: true, answers, besides, soa, ..Reply::default() }
+            }
+            Answer::NoSuchName => Reply {
+                code: Some(ResponseCode::NXDomain),
+                ours: true,
+                soa: authority(&zone),
+                ..Reply::default()
+            },
+            Answer::Alias(target) => self.alias(name, &target, kind).await,
+            Answer::Elsewhere => self.upstream(name, kind).await,
+        }
+    }
+
+    /// A name that stands for another: the other's records come along.
+    async fn alias(&self, name: &Name, target: &str, kind: RecordType) -> Reply {
+        let Ok(target) = Name::from_ascii(format!("{target}.")) else {
+            return Reply { code: Some(ResponseCode::ServFail), ..Reply::default() };
+        };
+        let alias = Record::from_rdata(name.clone(), TTL_SECONDS, RData::CNAME(CNAME(target.clone())));
+        let zone = self.zone.read().clone();
+        let rest = match zone.answer(&target.to_ascii(), type_of(kind)) {
+            Answer::Records(records, _) => encode(&records),
+            Answer::Elsewhere => self.upstream(&target, kind).await.answers,
+            // Aliases of aliases are the client's to follow.
+            Answer::Alias(_) | Answer::NoSuchName => Vec::new(),
+        };
+        Reply { ours: true, answers: std::iter::once(alias).chain(rest).collect(), ..Reply::default() }
+    }
+
+    async fn upstream(&self, name: &Name, kind: RecordType) -> Reply {
+        let Some(resolver) = &self.resolver else {
+            return Reply { code: Some(ResponseCode::Refused), ..Reply::default() };
+        };
+        match resolver.lookup(name.clone(), kind).await {
+            Ok(found) => Reply { answers: found.answers().to_vec(), ..Reply::default() },
+            Err(NetError::Dns(DnsError::NoRecordsFound(none))) => {
+                let soa = none.soa.map(|soa| Record::from_rdata(soa.name, soa.ttl, RData::SOA(soa.data)));
+                Reply { code: Some(none.response_code), soa, ..Reply::default() }
+            }
+            Err(error) => {
+                tracing::debug!(%error, %name, "upstream does not answer");
+                Reply { code: Some(ResponseCode::ServFail), ..Reply::default() }
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl RequestHandler for Handler {
+    async fn handle_request<R: ResponseHandler, T: Time>(
+        &self,
+        request: &Request,
+        mut handle: R,
+    ) -> ResponseInfo {
+        let builder = MessageResponseBuilder::from_message_request(request);
+        let reply = match request.request_info() {
+            Ok(info) => self.reply(&Name::from(info.query.name()), info.query.query_type()).await,
+            Err(_) => Reply { code: Some(ResponseCode::FormErr), ..Reply::default() },
+        };
+        let mut metadata = Metadata::response_from_request(&request.metadata);
+        metadata.authoritative = reply.ours;
+        metadata.recursion_available = self.resolver.is_some();
+        metadata.response_code = reply.code.unwrap_or(ResponseCode::NoError);
+        let response = builder.build(metadata, &reply.answers, &[], &reply.soa, &reply.besides);
+        match handle.send_response(response).await {
+            Ok(info) => info,
+            Err(error) => {
+                tracing::debug!(%error, "an answer could not be sent");
+                metadata.response_code = ResponseCode::ServFail;
+                ResponseInfo::from(hickory_proto::op::Header { metadata, counts: Default::default() })
+            }
+        }
+    }
+}
+
+fn type_of(kind: RecordType) -> Type {
+    match kind {
+        RecordType::A => Type::A,
+        RecordType::AAAA => Type::Aaaa,
+        RecordType::SRV => Type::Srv,
+        RecordType::PTR => Type::Ptr,
+        RecordType::TXT => Type::Txt,
+        _ => Type::Other,
+    }
+}
+
+fn encode(records: &[ZoneRecord]) -> Vec<Record> {
+    let name = |text: &str| Name::from_ascii(format!("{text}.")).ok();
+    let encoded = records.iter().filter_map(|record| {
+        let data = match &record.data {
+            Data::Address(IpAddr::V4(address)) => RData::A(A(*address)),
+            Data::Address(IpAddr::V6(address)) => RData::AAAA(AAAA(*address)),
+            Data::Cname(target) => RData::CNAME(CNAME(name(target)?)),
+            Data::Srv(port, target) => RData::SRV(SRV::new(0, 100, *port, name(target)?)),
+            Data::Ptr(target) => RData::PTR(PTR(name(target)?)),
+            Data::Txt(text) => RData::TXT(TXT::new(vec![text.clone()])),
+        };
+        Some(Record::from_rdata(name(&record.name)?, TTL_SECONDS, data))
+    });
+    encoded.collect()
+}
+
+/// Says how long it is known that a name has nothing.
+fn authority(zone: &Zone) -> Option<Record> {
+    let domain = Name::from_ascii(format!("{}.", zone.domain())).ok()?;
+    let server = Name::from_ascii(format!("ns.dns.{}.", zone.domain())).ok()?;
+    let mailbox = Name::from_ascii(format!("hostmaster.{}.", zone.domain())).ok()?;
+    let soa = SOA::new(server, mailbox, 1, 7200, 1800, 86400, 5);
+    Some(Record::from_rdata(domain, 5, RData::SOA(soa)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_do_not_ask_ourselves() {
+        let text = "# made by hand\nnameserver 10.96.0.10\n nameserver 192.0.2.1\nsearch example.org\nnameserver nonsense\n";
+        let ours = ["10.96.0.10".parse().unwrap()];
+        assert_eq!(upstream_of(text, &ours), ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    }
+}

@@ -1,0 +1,115 @@
+//! What the Node objects say that rules, names and the overlay depend on.
+
+use crate::services::Here;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use network::overlay::{Local, Peer};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The label with a node's zone.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// This node, as its object says; everything unknown until it has one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct This {
+    /// Its name and zone.
+    pub here: Here,
+    /// Its own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its pods' addresses.
+    pub pod_ranges: Vec<IpNet>,
+}
+
+impl This {
+    /// From the objects.
+    pub fn find(name: &str, nodes: &[Arc<Node>]) -> This {
+        let node = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name));
+        let zone = node.and_then(|node| node.metadata.labels.as_ref()?.get(ZONE).cloned());
+        This {
+            here: Here { node: name.to_owned(), zone },
+            addresses: node.map(|node| internal_ips(node)).unwrap_or_default(),
+            pod_ranges: node.map(|node| pod_ranges(node)).unwrap_or_default(),
+        }
+    }
+
+    /// Its address of a family.
+    pub fn address(&self, ipv6: bool) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(|address| address.is_ipv6() == ipv6)
+    }
+
+    /// Its pods' addresses of a family.
+    pub fn pod_range(&self, ipv6: bool) -> Option<IpNet> {
+        self.pod_ranges.iter().copied().find(|range| range.addr().is_ipv6() == ipv6)
+    }
+
+    /// Its part of the overlay.
+    pub fn overlay(&self) -> Option<Local> {
+        match (self.address(false)?, self.pod_range(false)?) {
+            (IpAddr::V4(public_ip), IpNet::V4(range)) => Some(Local { public_ip, range }),
+            _ => None,
+        }
+    }
+}
+
+/// The other nodes, as far as they can be reached.
+pub fn peers(name: &str, nodes: &[Arc<Node>]) -> Vec<Peer> {
+    let others = nodes.iter().filter(|node| node.metadata.name.as_deref() != Some(name));
+    let peers = others.filter_map(|node| {
+        let address = internal_ips(node).into_iter().find(IpAddr::is_ipv4);
+        let range = pod_ranges(node).into_iter().find(|range| range.addr().is_ipv4());
+        Peer::of_node(node.metadata.annotations.as_ref(), address, range)
+    });
+    peers.collect()
+}
+
+fn internal_ips(node: &Node) -> Vec<IpAddr> {
+    let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    let internal = addresses.filter(|address| address.type_ == "InternalIP");
+    internal.filter_map(|address| address.address.parse().ok()).collect()
+}
+
+fn pod_ranges(node: &Node) -> Vec<IpNet> {
+    let Some(spec) = &node.spec else { return Vec::new() };
+    let mut ranges: Vec<IpNet> = Vec::new();
+    for text in spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr) {
+        if let Ok(range) = text.parse::<IpNet>()
+            && !ranges.contains(&range.trunc())
+        {
+            ranges.push(range.trunc());
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_without_a_range_is_nobodys_peer() {
+        let node = |name: &str, spec: serde_json::Value, ip: &str| -> Arc<Node> {
+            let status = json!({"addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": ip}]});
+            Arc::new(
+                serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec, "status": status}))
+                    .unwrap(),
+            )
+        };
+        let nodes = [
+            node(
+                "a",
+                json!({"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24", "fd00::/64"]}),
+                "192.168.1.1",
+            ),
+            node("b", json!({"podCIDR": "10.244.1.0/24"}), "192.168.1.2"),
+            node("c", json!({}), "192.168.1.3"),
+        ];
+        let this = This::find("a", &nodes);
+        assert_eq!(this.pod_ranges.len(), 2);
+        assert_eq!(this.overlay().map(|local| local.range.to_string()).as_deref(), Some("10.244.0.0/24"));
+        let found: Vec<String> = peers("a", &nodes).iter().map(|peer| peer.public_ip.to_string()).collect();
+        assert_eq!(found, ["192.168.1.2"]);
+        assert_eq!(This::find("nobody", &nodes).overlay(), None);
+    }
+}

@@ -1,0 +1,244 @@
+//! The rules of one port of one service.
+
+use super::{HOST_MARK, Settings, Table, names};
+use crate::services::{Chosen, Endpoint, ServicePort};
+use std::net::{IpAddr, SocketAddr};
+
+/// What one port contributes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// Its own chains in nat.
+    pub chains: Table,
+    /// Its own chains in filter.
+    pub filter_chains: Table,
+    /// Its rules in KUBE-SERVICES of nat.
+    pub services: Vec<String>,
+    /// Its rules in KUBE-NODEPORTS.
+    pub node_ports: Vec<String>,
+    /// Its rules in KUBE-SERVICES of filter.
+    pub refused: Vec<String>,
+    /// Its rules in KUBE-EXTERNAL-SERVICES.
+    pub refused_outside: Vec<String>,
+    /// Its rules in KUBE-PROXY-FIREWALL.
+    pub firewall: Vec<String>,
+}
+
+/// Renders one port, for one family of addresses.
+pub fn port(service: &ServicePort, settings: &Settings) -> Rendered {
+    let mut out = Rendered::default();
+    let chosen = service.choose(settings.ipv6);
+    let context = Context { service, settings, chosen: &chosen };
+    let inside = if service.internal_local { &chosen.local } else { &chosen.cluster };
+    let outside = if service.external_local { &chosen.local } else { &chosen.cluster };
+    context.cluster_addresses(&mut out, !inside.is_empty());
+    context.external_addresses(&mut out, !outside.is_empty());
+    context.own_chains(&mut out, !inside.is_empty(), !outside.is_empty());
+    out
+}
+
+struct Context<'a> {
+    service: &'a ServicePort,
+    settings: &'a Settings,
+    chosen: &'a Chosen<'a>,
+}
+
+impl Context<'_> {
+    fn of_family<'a>(&self, addresses: &'a [IpAddr]) -> impl Iterator<Item = &'a IpAddr> {
+        let ipv6 = self.settings.ipv6;
+        addresses.iter().filter(move |address| address.is_ipv6() == ipv6)
+    }
+
+    fn chain(&self, prefix: &str) -> String {
+        names::of_port(prefix, &self.service.name, self.service.protocol)
+    }
+
+    /// `-p tcp -m tcp --dport 80`
+    fn to_port(&self, port: u16) -> String {
+        let protocol = self.service.protocol.lower();
+        format!("-p {protocol} -m {protocol} --dport {port}")
+    }
+
+    fn comment(&self, what: &str) -> String {
+        let space = if what.is_empty() { "" } else { " " };
+        format!("-m comment --comment \"{}{space}{what}\"", self.service.name)
+    }
+
+    /// The chain for traffic from inside: all endpoints, or this node's.
+    fn inside_chain(&self) -> String {
+        self.chain(if self.service.internal_local { "KUBE-SVL-" } else { "KUBE-SVC-" })
+    }
+
+    fn cluster_addresses(&self, out: &mut Rendered, served: bool) {
+        for address in self.of_family(&self.service.cluster_ips) {
+            let to = format!("-d {address} {}", self.to_port(self.service.port));
+            if served {
+                let comment = self.comment("cluster IP");
+                out.services.push(format!("{to} {comment} -j {}", self.inside_chain()));
+            } else {
+                out.refused.push(format!("{to} {} {}", self.comment(self.why()), self.refusal()));
+            }
+        }
+    }
+
+    fn external_addresses(&self, out: &mut Rendered, served: bool) {
+        let (ext, fw) = (self.chain("KUBE-EXT-"), self.chain("KUBE-FW-"));
+        let guarded = !self.service.source_ranges.is_empty();
+        let balancer_chain = if guarded { &fw } else { &ext };
+        let external =
+            self.of_family(&self.service.external_ips).map(|address| (address, "external IP", &ext));
+        let balancers = self.of_family(&self.service.load_balancer_ips);
+        let balancers = balancers.map(|address| (address, "loadbalancer IP", balancer_chain));
+        for (address, kind, chain) in external.chain(balancers) {
+            let to = format!("-d {address} {}", self.to_port(self.service.port));
+            if self.reachable_from_outside() {
+                out.services.push(format!("{to} {} -j {chain}", self.comment(kind)));
+            }
+            if !served {
+                out.refused_outside.push(format!("{to} {} {}", self.comment(self.why()), self.refusal()));
+            }
+        }
+        if guarded && self.reachable_from_outside() {
+            self.source_ranges(out, fw, &ext);
+        }
+        let Some(node_port) = self.service.node_port else { return };
+        let to = self.to_port(node_port);
+        if self.reachable_from_outside() {
+            out.node_ports.push(format!("{to} {} -j {ext}", self.comment("nodeport")));
+        }
+        if !served {
+            let comment = self.comment(self.why());
+            let local = "-m addrtype --dst-type LOCAL";
+            out.refused_outside.push(format!("{local} {to} {comment} {}", self.refusal()));
+        }
+    }
+
+    /// Whether anything can be served of what comes to an external address: also by other nodes, for this node's own
+    /// clients, where others are served by this node only.
+    fn reachable_from_outside(&self) -> bool {
+        !self.chosen.cluster.is_empty() || !self.chosen.local.is_empty()
+    }
+
+    fn why(&self) -> &'static str {
+        if self.reachable_from_outside() { "has no local endpoints" } else { "has no endpoints" }
+    }
+
+    /// Who has endpoints elsewhere is silent, so that a load balancer tries another node.
+    fn refusal(&self) -> &'static str {
+        if self.reachable_from_outside() { "-j DROP" } else { "-j REJECT" }
+    }
+
+    /// Load balancers that are not for everybody: in nat, those who may pass go on to the service; the others stay
+    /// untranslated, for filter to drop.
+    fn source_ranges(&self, out: &mut Rendered, fw: String, ext: &str) {
+        let of_family =
+            self.service.source_ranges.iter().filter(|net| net.addr().is_ipv6() == self.settings.ipv6);
+        let comment = self.comment("loadbalancer IP");
+        out.chains.insert(fw, of_family.map(|net| format!("-s {net} {comment} -j {ext}")).collect());
+        for address in self.of_family(&self.service.load_balancer_ips) {
+            let to = format!("-d {address} {}", self.to_port(self.service.port));
+            let dropped = self.comment("traffic not accepted by loadbalancer IP");
+            out.firewall.push(format!("{to} {dropped} -j DROP"));
+        }
+    }
+
+    fn own_chains(&self, out: &mut Rendered, inside: bool, outside: bool) {
+        let everywhere = !self.chosen.cluster.is_empty();
+        let external = (self.service.node_port.is_some()
+            || !self.service.external_ips.is_empty()
+            || !self.service.load_balancer_ips.is_empty())
+            && self.reachable_from_outside();
+        let uses_cluster = (inside && !self.service.internal_local) || external;
+        let uses_local =
+            (inside && self.service.internal_local) || (external && self.service.external_local && outside);
+        if everywhere && uses_cluster {
+            self.balanced(out, "KUBE-SVC-", &self.chosen.cluster);
+        }
+        if uses_local && !self.chosen.local.is_empty() {
+            self.balanced(out, "KUBE-SVL-", &self.chosen.local);
+        }
+        if external {
+            let rules = self.external_rules(everywhere, outside);
+            out.chains.insert(self.chain("KUBE-EXT-"), rules);
+        }
+    }
+
+    fn external_rules(&self, everywhere: bool, outside: bool) -> Vec<String> {
+        let svc = self.chain("KUBE-SVC-");
+        if !self.service.external_local {
+            let comment = self.comment("external destinations");
+            return match everywhere {
+                true => vec![format!("{comment} -j {HOST_MARK}"), format!("-j {svc}")],
+                false => Vec::new(),
+            };
+        }
+        let mut rules = Vec::new();
+        if everywhere {
+            // Pods and the node itself may be served by anybody.
+            if let Some(pods) = &self.settings.pods {
+                rules.push(format!("-s {pods} {} -j {svc}", self.comment("pod traffic")));
+            }
+            let local = "-m addrtype --src-type LOCAL";
+            rules.push(format!("{} {local} -j {HOST_MARK}", self.comment("local traffic")));
+            rules.push(format!("{} {local} -j {svc}", self.comment("local traffic")));
+        }
+        if outside {
+            rules.push(format!("-j {}", self.chain("KUBE-SVL-")));
+        }
+        rules
+    }
+
+    /// A chain that gives each endpoint its turn, and the endpoints' own chains.
+    fn balanced(&self, out: &mut Rendered, prefix: &str, endpoints: &[&Endpoint]) {
+        let mut rules = Vec::new();
+        let port = self.to_port(self.service.port);
+        for address in self.of_family(&self.service.cluster_ips) {
+            // Answers to a node's own address would not come back through the overlay.
+            let host = self.settings.not_from_pods();
+            rules.push(format!("{host} -d {address} {port} {} -j {HOST_MARK}", self.comment("cluster IP")));
+        }
+        let chains: Vec<String> = endpoints.iter().map(|endpoint| self.endpoint_chain(endpoint)).collect();
+        if let Some(seconds) = self.service.affinity_seconds {
+            for (chain, endpoint) in chains.iter().zip(endpoints) {
+                let comment = self.comment(&format!("-> {}", socket(endpoint)));
+                let recent = format!("-m recent --name {chain} --rcheck --seconds {seconds} --reap");
+                rules.push(format!("{comment} {recent} -j {chain}"));
+            }
+        }
+        for (n, (chain, endpoint)) in chains.iter().zip(endpoints).enumerate() {
+            let comment = self.comment(&format!("-> {}", socket(endpoint)));
+            // The first takes one of all, the next one of the rest, the last what is left: each the same share, in turn.
+            let turn = match endpoints.len() - n {
+                1 => String::new(),
+                rest => format!("-m statistic --mode nth --every {rest} --packet 0 "),
+            };
+            rules.push(format!("{comment} {turn}-j {chain}"));
+        }
+        out.chains.insert(self.chain(prefix), rules);
+        for (chain, endpoint) in chains.into_iter().zip(endpoints) {
+            let rules = self.endpoint_rules(&chain, endpoint);
+            out.chains.insert(chain, rules);
+        }
+    }
+
+    fn endpoint_chain(&self, endpoint: &Endpoint) -> String {
+        names::of_endpoint(&self.service.name, self.service.protocol, &socket(endpoint).to_string())
+    }
+
+    fn endpoint_rules(&self, chain: &str, endpoint: &Endpoint) -> Vec<String> {
+        let protocol = self.service.protocol.lower();
+        let comment = self.comment("");
+        // A pod that reaches itself must not see its own address as the one who asks.
+        let hairpin = format!("-s {} {comment} -j {HOST_MARK}", endpoint.address);
+        let affinity = match self.service.affinity_seconds {
+            Some(_) => format!("-m recent --name {chain} --set "),
+            None => String::new(),
+        };
+        let to = socket(endpoint);
+        let dnat = format!("-p {protocol} {comment} {affinity}-m {protocol} -j DNAT --to-destination {to}");
+        vec![hairpin, dnat]
+    }
+}
+
+fn socket(endpoint: &Endpoint) -> SocketAddr {
+    SocketAddr::new(endpoint.address, endpoint.port)
+}

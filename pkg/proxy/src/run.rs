@@ -1,0 +1,143 @@
+//! The loops that keep everything in step, each waiting for what concerns it.
+
+mod gateway;
+mod names;
+mod rules;
+
+use crate::flags::Config;
+use crate::iptables::{Iptables, IptablesError};
+use crate::metrics::Status;
+use crate::node::{This, peers};
+use crate::objects::Objects;
+use crate::web::{Web, WebError};
+use client::{ConnectError, Informers};
+use futures::future::select_all;
+use network::{claims, overlay};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// How long to wait after a failure.
+const RETRY: Duration = Duration::from_secs(2);
+/// Changes are written to disk together, this long after the first.
+const SAVE_AFTER: Duration = Duration::from_secs(2);
+
+/// Why it cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no way to the apiserver.
+    #[error("connect to the apiserver")]
+    Connect(#[from] ConnectError),
+    /// There is no packet filter.
+    #[error("set up the packet filter")]
+    Iptables(#[from] IptablesError),
+    /// nginx cannot be set up.
+    #[error("set up nginx")]
+    Web(#[from] WebError),
+    /// The kernel's network.
+    #[error("set up the network")]
+    Network(#[from] network::Error),
+}
+
+/// Runs until shutdown. What has been set up stays, so that a restart is not noticed.
+pub async fn run(config: Config, status: Status, shutdown: CancellationToken) -> Result<(), Error> {
+    let client = client::connect(config.kubeconfig.as_deref(), "kubeproxy").await?;
+    let filter = rules::Filter::find(&config).await?;
+    let web = match config.gateway_ports {
+        Some(_) => Some(Web::new(&config.state_dir.join("nginx"))?),
+        None => None,
+    };
+    let informers = Informers::new(client.clone(), shutdown.clone());
+    let objects = Objects::follow(&informers, &config.state_dir);
+    let (zone_loop, name_server) = names::start(&config, &objects, &shutdown);
+    tokio::join!(
+        rules::keep(filter, &config, &objects, &status, &shutdown),
+        keep_overlay(&config, &objects, &shutdown),
+        gateway::keep(web, client, &config, &objects, &status, &shutdown),
+        save(&objects, &shutdown),
+        zone_loop,
+        name_server,
+    );
+    informers.join().await;
+    Ok(())
+}
+
+/// Removes everything from this node.
+pub async fn cleanup(config: &Config) -> Result<(), Error> {
+    for program in [config.iptables.clone(), config.iptables.replacen("iptables", "ip6tables", 1)] {
+        match Iptables::find(&program).await {
+            Ok(iptables) => iptables.cleanup().await?,
+            Err(error) => tracing::warn!(%error, "not cleaned up"),
+        }
+    }
+    for range in &config.service_ranges {
+        claims::release_range(*range).await?;
+    }
+    if let Some(address) = config.cluster_dns {
+        claims::release_address(address).await?;
+    }
+    if config.overlay {
+        overlay::remove().await?;
+    }
+    let nginx = config.state_dir.join("nginx");
+    if nginx.exists() {
+        Web::new(&nginx)?.stop().await?;
+    }
+    if let Some(path) = &config.hosts_file
+        && let Err(error) = crate::hosts::update(path, None, &[])
+    {
+        tracing::warn!(%error, path = %path.display(), "not cleaned up");
+    }
+    // Not knowing anything of before is what a new cluster needs.
+    let _ = std::fs::remove_dir_all(&config.state_dir);
+    Ok(())
+}
+
+async fn keep_overlay(config: &Config, objects: &Objects, shutdown: &CancellationToken) {
+    if !config.overlay {
+        return;
+    }
+    let mut changes = objects.nodes.cache_changes();
+    loop {
+        let nodes = objects.nodes.list();
+        let mut retry = None;
+        if let Some(local) = This::find(&config.node, &nodes).overlay()
+            && let Err(error) = overlay::sync(&local, &peers(&config.node, &nodes)).await
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the overlay is not in step");
+            retry = Some(RETRY);
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = changes.changed() => {}
+            // Also if nothing changes: somebody may have removed the device.
+            () = tokio::time::sleep(retry.unwrap_or(config.sync_period)) => {}
+        }
+    }
+}
+
+async fn save(objects: &Objects, shutdown: &CancellationToken) {
+    let mut changes = objects.changes();
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = any_change(&mut changes) => {}
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tokio::time::sleep(SAVE_AFTER) => {}
+        }
+        if let Err(error) = objects.save() {
+            tracing::warn!(%error, "what is known cannot be kept for a restart");
+        }
+        if shutdown.is_cancelled() {
+            return;
+        }
+    }
+}
+
+/// Waits until one of them changes.
+async fn any_change(changes: &mut [watch::Receiver<u64>]) {
+    let waiting = changes.iter_mut().map(|changes| Box::pin(changes.changed()));
+    let _ = select_all(waiting).await;
+}

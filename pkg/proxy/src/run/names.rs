@@ -1,0 +1,91 @@
+//! Keeps the names in step with services, and serves them.
+
+use crate::flags::Config;
+use crate::gateway::{Services, sites};
+use crate::nameserver::{SharedZone, bind, serve, upstream_of};
+use crate::node::This;
+use crate::objects::Objects;
+use crate::zone::Zone;
+use futures::future::BoxFuture;
+use network::claims;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Changes that come together are taken together.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// The loop that keeps the zone, and the server that answers from it.
+pub fn start<'a>(
+    config: &'a Config,
+    objects: &'a Objects,
+    shutdown: &'a CancellationToken,
+) -> (BoxFuture<'a, ()>, BoxFuture<'a, ()>) {
+    let Some(address) = config.cluster_dns else {
+        return (Box::pin(async {}), Box::pin(async {}));
+    };
+    let zone: SharedZone = Arc::default();
+    (
+        Box::pin(keep(zone.clone(), config, objects, shutdown)),
+        Box::pin(answer(zone, address, config, shutdown)),
+    )
+}
+
+async fn keep(zone: SharedZone, config: &Config, objects: &Objects, shutdown: &CancellationToken) {
+    let mut changes = objects.changes();
+    loop {
+        let new = make(config, objects);
+        *zone.write() = Arc::new(new);
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = super::any_change(&mut changes) => {}
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(GATHER) => {}
+        }
+        changes.iter_mut().for_each(|changes| {
+            changes.borrow_and_update();
+        });
+    }
+}
+
+fn make(config: &Config, objects: &Objects) -> Zone {
+    let (services, slices) = (objects.services.list(), objects.slices.list());
+    let (dnses, ingresses) = (objects.dnses.list(), objects.ingresses.list());
+    let places = Services::new(std::iter::empty());
+    let sites = sites(dnses.iter().map(AsRef::as_ref), ingresses.iter().map(AsRef::as_ref), &places);
+    let this = This::find(&config.node, &objects.nodes.list());
+    Zone::new(
+        &config.cluster_domain,
+        services.iter().map(AsRef::as_ref),
+        slices.iter().map(AsRef::as_ref),
+        sites.names().cloned(),
+        &this.addresses,
+    )
+}
+
+async fn answer(zone: SharedZone, address: IpAddr, config: &Config, shutdown: &CancellationToken) {
+    let sockets = loop {
+        let bound = async {
+            claims::claim_address(address).await.map_err(std::io::Error::other)?;
+            bind(SocketAddr::new(address, config.dns_port)).await
+        };
+        match bound.await {
+            Ok(sockets) => break sockets,
+            Err(error) => {
+                tracing::warn!(%error, %address, "names cannot be served yet");
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    () = tokio::time::sleep(super::RETRY) => {}
+                }
+            }
+        }
+    };
+    let upstream = match config.upstream_dns.is_empty() {
+        false => config.upstream_dns.clone(),
+        true => upstream_of(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(), &[address]),
+    };
+    serve(zone, upstream, vec![sockets.0], vec![sockets.1], shutdown.clone()).await;
+}

@@ -1,0 +1,179 @@
+//! Keeps the packet filter in step with services.
+
+use super::RETRY;
+use crate::flags::Config;
+use crate::iptables::{Iptables, IptablesError};
+use crate::metrics::Status;
+use crate::node::This;
+use crate::objects::{Dirty, Objects};
+use crate::rules::Settings;
+use crate::services::{ServicePort, ports_of};
+use crate::syncer::Syncer;
+use client::Key;
+use ipnet::IpNet;
+use network::{claims, overlay};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The packet filter, for each family of addresses that this node has.
+pub struct Filter {
+    families: Vec<Syncer>,
+}
+
+impl Filter {
+    /// IPv4 must work; IPv6 is used if it does.
+    pub async fn find(config: &Config) -> Result<Filter, IptablesError> {
+        let mut families = vec![Syncer::new(
+            Iptables::find(&config.iptables).await?,
+            settings(config, false, &This::default()),
+        )];
+        if has_ipv6() {
+            let program = config.iptables.replacen("iptables", "ip6tables", 1);
+            match Iptables::find(&program).await {
+                Ok(iptables) => {
+                    families.push(Syncer::new(iptables, settings(config, true, &This::default())))
+                }
+                Err(error) => tracing::warn!(%error, "services have no IPv6"),
+            }
+        }
+        Ok(Filter { families })
+    }
+}
+
+/// Until shutdown.
+pub async fn keep(
+    mut filter: Filter,
+    config: &Config,
+    objects: &Objects,
+    status: &Status,
+    shutdown: &CancellationToken,
+) {
+    claims::allow_forwarding(config.localhost_node_ports);
+    let dirty = Dirty::default();
+    dirty.follow(objects);
+    let mut synced_before = false;
+    let mut claimed = None;
+    let mut look = tokio::time::interval(config.sync_period);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = dirty.changed() => {}
+            _ = look.tick() => look_at(&mut filter).await,
+            () = tokio::time::sleep(RETRY), if failing => {}
+        }
+        if !objects.services.is_known() || !objects.slices.is_known() {
+            continue;
+        }
+        let this = This::find(&config.node, &objects.nodes.list());
+        claim(config, &this, &mut claimed).await;
+        for syncer in &mut filter.families {
+            let settings = settings(config, syncer.settings().ipv6, &this);
+            if *syncer.settings() != settings {
+                syncer.set_settings(settings);
+            }
+        }
+        // From what was known to what is: services that are gone since would not be told.
+        let synced = objects.services.is_synced() && objects.slices.is_synced();
+        let all = synced != synced_before;
+        synced_before = synced;
+        let (keys, since) = dirty.take();
+        failing = !sync(&mut filter, objects, &this, keys, all, since, status).await;
+    }
+}
+
+async fn look_at(filter: &mut Filter) {
+    for syncer in &mut filter.families {
+        match syncer.look().await {
+            Ok(true) => {}
+            Ok(false) => tracing::info!("rules are missing: all are written"),
+            Err(error) => tracing::warn!(%error, "rules cannot be looked at"),
+        }
+    }
+}
+
+async fn sync(
+    filter: &mut Filter,
+    objects: &Objects,
+    this: &This,
+    mut keys: HashSet<Key>,
+    all: bool,
+    since: Option<Instant>,
+    status: &Status,
+) -> bool {
+    let everything: Vec<Key> =
+        objects.services.list().iter().map(|service| Key::of(service.as_ref())).collect();
+    let services = everything.len();
+    for syncer in &mut filter.families {
+        if all {
+            syncer.forget();
+        }
+        let whole = syncer.needs_all();
+        if whole {
+            keys.extend(everything.iter().cloned());
+        }
+        if keys.is_empty() && !whole {
+            continue;
+        }
+        let began = Instant::now();
+        let changes = keys.iter().map(|key| (key.clone(), ports(objects, key, this))).collect();
+        match syncer.sync(changes).await {
+            Ok(synced) => status.synced(began.elapsed(), whole, synced.rules, services, since),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "rules are not in step");
+                status.failed();
+                return false;
+            }
+        }
+    }
+    true
+}
+
+fn ports(objects: &Objects, key: &Key, this: &This) -> Vec<ServicePort> {
+    let Some(service) = objects.services.get(key) else { return Vec::new() };
+    let slices = objects.slices_of(key);
+    ports_of(&service, slices.iter().map(AsRef::as_ref), &this.here)
+}
+
+/// The services' addresses stay on this node, and the name server's is its own.
+async fn claim(config: &Config, this: &This, claimed: &mut Option<(Option<IpAddr>, Option<IpAddr>)>) {
+    let now = (this.address(false), this.address(true));
+    if *claimed == Some(now) {
+        return;
+    }
+    let mut complete = true;
+    for range in &config.service_ranges {
+        let Some(source) = this.address(range.addr().is_ipv6()) else { continue };
+        if let Err(error) = claims::claim_range(*range, source).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, %range, "packets for services that do not exist may leave this node");
+            complete = false;
+        }
+    }
+    if complete {
+        *claimed = Some(now);
+    }
+}
+
+fn settings(config: &Config, ipv6: bool, this: &This) -> Settings {
+    let of_family = |range: &&IpNet| range.addr().is_ipv6() == ipv6;
+    let local = this.overlay().filter(|_| config.overlay && !ipv6);
+    Settings {
+        ipv6,
+        pods: config.cluster_cidrs.iter().find(of_family).copied().or(this.pod_range(ipv6)),
+        service_ranges: config.service_ranges.iter().filter(of_family).copied().collect(),
+        cluster_dns: config.cluster_dns.filter(|address| address.is_ipv6() == ipv6),
+        overlay: local.map(|local| (overlay::DEVICE.to_owned(), IpAddr::V4(local.vtep()))),
+        node_port_addresses: config.node_port_addresses.clone(),
+        localhost_node_ports: config.localhost_node_ports,
+    }
+}
+
+/// Whether this node has an IPv6 address that is not only its own.
+fn has_ipv6() -> bool {
+    let table = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    // The fourth column is the scope; 00 is global.
+    table.lines().any(|line| line.split_whitespace().nth(3) == Some("00"))
+}

@@ -1,0 +1,359 @@
+//! Services and their endpoints, as far as rules and names need them.
+//!
+//! ```text
+//! Service + its EndpointSlices ── ports_of ──> [ServicePort { addresses, policies, endpoints }]
+//! ```
+//!
+//! Everything that differs between clusters, versions and defaults ends here; what follows knows only [`ServicePort`].
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Service, ServicePort as ApiPort};
+use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
+use network::Protocol;
+use std::fmt;
+use std::net::IpAddr;
+
+/// The label by which a slice names its service.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The label of services that another proxy looks after.
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// How long a client stays with its endpoint unless the service says otherwise.
+const AFFINITY_SECONDS: i32 = 10_800;
+
+/// Which port of which service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortName {
+    /// The service's namespace.
+    pub namespace: String,
+    /// The service's name.
+    pub service: String,
+    /// The port's name; empty if it has none.
+    pub port: String,
+}
+
+impl fmt::Display for PortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.service)?;
+        if !self.port.is_empty() {
+            write!(f, ":{}", self.port)?;
+        }
+        Ok(())
+    }
+}
+
+/// A port of a service, and everything that leads to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServicePort {
+    /// Which.
+    pub name: PortName,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number at the cluster's addresses.
+    pub port: u16,
+    /// Its number at the nodes' addresses.
+    pub node_port: Option<u16>,
+    /// The cluster's addresses.
+    pub cluster_ips: Vec<IpAddr>,
+    /// Addresses that somebody else leads to a node.
+    pub external_ips: Vec<IpAddr>,
+    /// Addresses of a load balancer.
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// Who may use the load balancer; everybody if empty.
+    pub source_ranges: Vec<IpNet>,
+    /// How long a client stays with its endpoint.
+    pub affinity_seconds: Option<i32>,
+    /// Clients inside the cluster are served by their own node only.
+    pub internal_local: bool,
+    /// Clients outside the cluster are served by the node they come to only, and keep their address.
+    pub external_local: bool,
+    /// Where it leads to.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One place that serves a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// It takes new connections.
+    pub ready: bool,
+    /// It still answers, though it may be on its way out.
+    pub serving: bool,
+    /// It is on its way out.
+    pub terminating: bool,
+    /// It is on this node.
+    pub local: bool,
+    /// It is meant for clients here, according to its hints; also if it has none.
+    pub hinted: bool,
+}
+
+/// What this node is, as far as endpoints care.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Here {
+    /// The node's name.
+    pub node: String,
+    /// Its zone.
+    pub zone: Option<String>,
+}
+
+/// The endpoints to use, once readiness, termination, policy and hints have been weighed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chosen<'a> {
+    /// For traffic that may go anywhere.
+    pub cluster: Vec<&'a Endpoint>,
+    /// For traffic that stays on this node.
+    pub local: Vec<&'a Endpoint>,
+}
+
+impl ServicePort {
+    /// Of one family of addresses.
+    pub fn choose(&self, ipv6: bool) -> Chosen<'_> {
+        let all: Vec<&Endpoint> =
+            self.endpoints.iter().filter(|endpoint| endpoint.address.is_ipv6() == ipv6).collect();
+        let ready: Vec<&Endpoint> = all.iter().copied().filter(|endpoint| endpoint.ready).collect();
+        // Hints count only if every endpoint has them and they leave somebody.
+        let hinted: Vec<&Endpoint> = ready.iter().copied().filter(|endpoint| endpoint.hinted).collect();
+        let cluster = if hinted.is_empty() { ready } else { hinted };
+        let local = all.iter().copied().filter(|endpoint| endpoint.local && endpoint.ready).collect();
+        Chosen { cluster: or_draining(cluster, &all, false), local: or_draining(local, &all, true) }
+    }
+}
+
+/// Better somebody who is leaving than nobody.
+fn or_draining<'a>(chosen: Vec<&'a Endpoint>, all: &[&'a Endpoint], local_only: bool) -> Vec<&'a Endpoint> {
+    if !chosen.is_empty() {
+        return chosen;
+    }
+    let draining = all.iter().copied().filter(|endpoint| endpoint.serving && endpoint.terminating);
+    draining.filter(|endpoint| endpoint.local || !local_only).collect()
+}
+
+/// The ports of a service that a proxy looks after, with their endpoints.
+pub fn ports_of<'a>(
+    service: &Service,
+    slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
+    here: &Here,
+) -> Vec<ServicePort> {
+    let Some(spec) = &service.spec else { return Vec::new() };
+    let cluster_ips = cluster_ips(service);
+    let elsewhere = service.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(PROXY_NAME));
+    if cluster_ips.is_empty() || elsewhere || spec.type_.as_deref() == Some("ExternalName") {
+        return Vec::new();
+    }
+    let affinity = spec.session_affinity.as_deref() == Some("ClientIP");
+    let timeout = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+    let timeout = timeout.and_then(|config| config.timeout_seconds).unwrap_or(AFFINITY_SECONDS);
+    let is_local = |policy: &Option<String>| policy.as_deref() == Some("Local");
+    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = ingress.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+    // `Proxy` means that the balancer wants to see the traffic itself.
+    let through = ingress.iter().filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"));
+    let load_balancer_ips =
+        through.filter_map(|ingress| ingress.ip.as_deref()?.parse().ok()).collect::<Vec<_>>();
+    let parsed = |texts: &Option<Vec<String>>| -> Vec<IpAddr> {
+        texts.iter().flatten().filter_map(|text| text.parse().ok()).collect()
+    };
+    let ports = spec.ports.as_deref().unwrap_or_default().iter().filter_map(|port| {
+        Some(ServicePort {
+            name: name_of(service, port),
+            protocol: port.protocol.as_deref().unwrap_or("TCP").parse().ok()?,
+            port: u16::try_from(port.port).ok()?,
+            node_port: port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0),
+            cluster_ips: cluster_ips.clone(),
+            external_ips: parsed(&spec.external_ips),
+            load_balancer_ips: load_balancer_ips.clone(),
+            source_ranges: source_ranges(&spec.load_balancer_source_ranges),
+            affinity_seconds: affinity.then_some(timeout),
+            internal_local: is_local(&spec.internal_traffic_policy),
+            external_local: is_local(&spec.external_traffic_policy),
+            endpoints: endpoints_of(port, slices.clone(), here),
+        })
+    });
+    ports.collect()
+}
+
+/// The addresses of a service; none if it is headless.
+pub fn cluster_ips(service: &Service) -> Vec<IpAddr> {
+    let Some(spec) = &service.spec else { return Vec::new() };
+    let all = spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip);
+    let mut ips: Vec<IpAddr> = Vec::new();
+    for ip in all.filter_map(|text| text.parse().ok()) {
+        if !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    ips
+}
+
+fn name_of(service: &Service, port: &ApiPort) -> PortName {
+    PortName {
+        namespace: service.metadata.namespace.clone().unwrap_or_default(),
+        service: service.metadata.name.clone().unwrap_or_default(),
+        port: port.name.clone().unwrap_or_default(),
+    }
+}
+
+fn source_ranges(texts: &Option<Vec<String>>) -> Vec<IpNet> {
+    texts
+        .iter()
+        .flatten()
+        .filter_map(|text| text.trim().parse::<IpNet>().ok())
+        .map(|net| net.trunc())
+        .collect()
+}
+
+fn endpoints_of<'a>(
+    port: &ApiPort,
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+    here: &Here,
+) -> Vec<Endpoint> {
+    let mut found: Vec<Endpoint> = Vec::new();
+    let mut all_hinted = true;
+    for slice in slices {
+        let number = slice.ports.iter().flatten().find_map(|candidate| {
+            let same_name =
+                candidate.name.as_deref().unwrap_or_default() == port.name.as_deref().unwrap_or_default();
+            let same_protocol =
+                candidate.protocol.as_deref().unwrap_or("TCP") == port.protocol.as_deref().unwrap_or("TCP");
+            (same_name && same_protocol).then_some(candidate.port).flatten()
+        });
+        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
+        for endpoint in &slice.endpoints {
+            all_hinted &= is_hinted(endpoint) || !is_ready(endpoint);
+            found.extend(read(endpoint, number, here));
+        }
+    }
+    for endpoint in &mut found {
+        endpoint.hinted |= !all_hinted;
+    }
+    // The same place may be in two slices while it moves between them: the better news counts.
+    found.sort_by(|a, b| {
+        (a.address, a.port, !a.ready, !a.serving).cmp(&(b.address, b.port, !b.ready, !b.serving))
+    });
+    found.dedup_by(|a, b| (a.address, a.port) == (b.address, b.port));
+    found
+}
+
+fn is_ready(endpoint: &ApiEndpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+}
+
+fn is_hinted(endpoint: &ApiEndpoint) -> bool {
+    endpoint.hints.as_ref().is_some_and(|hints| {
+        hints.for_zones.as_ref().is_some_and(|zones| !zones.is_empty())
+            || hints.for_nodes.as_ref().is_some_and(|nodes| !nodes.is_empty())
+    })
+}
+
+fn read(endpoint: &ApiEndpoint, port: u16, here: &Here) -> Option<Endpoint> {
+    let address = endpoint.addresses.first()?.parse().ok()?;
+    let conditions = endpoint.conditions.clone().unwrap_or_default();
+    let ready = is_ready(endpoint);
+    let hints = endpoint.hints.as_ref();
+    let nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).filter(|nodes| !nodes.is_empty());
+    let zones = hints.and_then(|hints| hints.for_zones.as_ref()).filter(|zones| !zones.is_empty());
+    let hinted = match (nodes, zones) {
+        (Some(nodes), _) => nodes.iter().any(|node| node.name == here.node),
+        (None, Some(zones)) => zones.iter().any(|zone| Some(&zone.name) == here.zone.as_ref()),
+        (None, None) => true,
+    };
+    Some(Endpoint {
+        address,
+        port,
+        ready,
+        serving: conditions.serving.unwrap_or(ready),
+        terminating: conditions.terminating.unwrap_or(false),
+        local: endpoint.node_name.as_deref() == Some(here.node.as_str()),
+        hinted,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn ports(service: Value, slices: &[Value]) -> Vec<ServicePort> {
+        let service: Service = serde_json::from_value(service).unwrap();
+        let slices: Vec<EndpointSlice> =
+            slices.iter().map(|slice| serde_json::from_value(slice.clone()).unwrap()).collect();
+        let here = Here { node: "n1".into(), zone: Some("z1".into()) };
+        ports_of(&service, slices.iter(), &here)
+    }
+
+    fn service(spec: Value) -> Value {
+        json!({"metadata": {"namespace": "default", "name": "web"}, "spec": spec})
+    }
+
+    fn slice(endpoints: Value) -> Value {
+        json!({"metadata": {}, "addressType": "IPv4", "endpoints": endpoints,
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"}]})
+    }
+
+    #[test]
+    fn only_services_with_an_address_are_proxied() {
+        let port = json!([{"port": 80, "name": "http"}]);
+        let count = |spec: Value| ports(service(spec), &[]).len();
+        assert_eq!(count(json!({"clusterIP": "10.96.0.5", "ports": port})), 1);
+        assert_eq!(count(json!({"clusterIP": "None", "ports": port})), 0);
+        assert_eq!(count(json!({"type": "ExternalName", "externalName": "example.org", "ports": port})), 0);
+    }
+
+    #[test]
+    fn endpoints_are_matched_by_name_and_protocol() {
+        let spec = json!({"clusterIP": "10.96.0.5", "ports": [
+            {"port": 80, "name": "http"}, {"port": 53, "name": "dns", "protocol": "UDP"}, {"port": 1, "name": "none"}]});
+        let endpoints = json!([{"addresses": ["10.1.1.1"], "nodeName": "n1"}, {"addresses": ["10.1.1.2"], "conditions": {"ready": false}}]);
+        let found = ports(service(spec), &[slice(endpoints.clone()), slice(endpoints)]);
+        let summary: Vec<(u16, usize, usize)> = found
+            .iter()
+            .map(|port| (port.port, port.endpoints.len(), port.choose(false).cluster.len()))
+            .collect();
+        assert_eq!(summary, [(80, 2, 1), (53, 2, 1), (1, 0, 0)]);
+        assert_eq!(found[0].endpoints[0].port, 8080);
+        assert!(found[0].endpoints[0].local && !found[0].endpoints[1].local);
+    }
+
+    #[test]
+    fn who_is_leaving_serves_only_if_nobody_else_does() {
+        let leaving = json!({"ready": false, "serving": true, "terminating": true});
+        let check = |endpoints: Value, expected: &[&str]| {
+            let spec = json!({"clusterIP": "10.96.0.5", "ports": [{"port": 80, "name": "http"}]});
+            let found = ports(service(spec), &[slice(endpoints)]);
+            let chosen: Vec<String> =
+                found[0].choose(false).cluster.iter().map(|endpoint| endpoint.address.to_string()).collect();
+            assert_eq!(chosen, expected);
+        };
+        let gone = json!({"ready": false, "serving": false, "terminating": true});
+        check(
+            json!([{"addresses": ["10.1.1.1"]}, {"addresses": ["10.1.1.2"], "conditions": leaving}]),
+            &["10.1.1.1"],
+        );
+        check(
+            json!([{"addresses": ["10.1.1.1"], "conditions": gone}, {"addresses": ["10.1.1.2"], "conditions": leaving}]),
+            &["10.1.1.2"],
+        );
+    }
+
+    #[test]
+    fn hints_count_if_all_have_them() {
+        let near = json!({"forZones": [{"name": "z1"}]});
+        let far = json!({"forZones": [{"name": "z2"}]});
+        let check = |endpoints: Value, expected: usize| {
+            let spec = json!({"clusterIP": "10.96.0.5", "ports": [{"port": 80, "name": "http"}]});
+            let found = ports(service(spec), &[slice(endpoints)]);
+            assert_eq!(found[0].choose(false).cluster.len(), expected);
+        };
+        check(
+            json!([{"addresses": ["10.1.1.1"], "hints": near}, {"addresses": ["10.1.1.2"], "hints": far}]),
+            1,
+        );
+        check(json!([{"addresses": ["10.1.1.1"], "hints": near}, {"addresses": ["10.1.1.2"]}]), 2);
+        check(
+            json!([{"addresses": ["10.1.1.1"], "hints": far}, {"addresses": ["10.1.1.2"], "hints": far}]),
+            2,
+        );
+    }
+}

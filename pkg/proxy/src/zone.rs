@@ -1,0 +1,425 @@
+//! The names of the cluster: which name means what, without any network.
+//!
+//! ```text
+//! web.default.svc.cluster.local          A, AAAA   the service's addresses; a headless one's endpoints
+//! _http._tcp.web.default.svc.…           SRV       port and name; one per endpoint of a headless service
+//! db-0.db.default.svc.cluster.local      A, AAAA   a pod of a StatefulSet
+//! 10-244-1-7.default.pod.cluster.local   A         the address in the name
+//! 5.0.96.10.in-addr.arpa                 PTR       the service, or the pod of a headless one
+//! shop.example.com                       A         the host of a DNS object or an Ingress: this node
+//! ```
+//!
+//! Answers follow the specification of Kubernetes' DNS. A name outside of all this is somebody else's.
+
+use crate::services::cluster_ips;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use network::Protocol;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// How long answers are good for, in seconds: endpoints change.
+pub const TTL_SECONDS: u32 = 30;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// An IPv4 address.
+    A,
+    /// An IPv6 address.
+    Aaaa,
+    /// Ports and names.
+    Srv,
+    /// The name of an address.
+    Ptr,
+    /// Text.
+    Txt,
+    /// Anything else, of which there is nothing.
+    Other,
+}
+
+/// One record of an answer; names without the dot at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Of which name.
+    pub name: String,
+    /// What.
+    pub data: Data,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// An address of either family.
+    Address(IpAddr),
+    /// Another name.
+    Cname(String),
+    /// A port and its name.
+    Srv(u16, String),
+    /// The name of an address.
+    Ptr(String),
+    /// Text.
+    Txt(String),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The name exists; it may have nothing of what was asked. The second list is offered besides.
+    Records(Vec<Record>, Vec<Record>),
+    /// The name is ours, and does not exist.
+    NoSuchName,
+    /// Not ours.
+    Elsewhere,
+    /// Ours, but it leads to a name that is not; to be looked up there.
+    Alias(String),
+}
+
+/// All names. Made anew from the objects as they are; asked without locking anybody out.
+#[derive(Debug, Default)]
+pub struct Zone {
+    domain: String,
+    services: HashMap<(String, String), Named>,
+    namespaces: HashSet<String>,
+    by_address: HashMap<IpAddr, String>,
+    hosts: HashMap<String, Vec<IpAddr>>,
+}
+
+/// What a service's name means.
+#[derive(Debug, Default)]
+struct Named {
+    addresses: Vec<IpAddr>,
+    external: Option<String>,
+    ports: Vec<(String, Protocol, u16)>,
+    /// Of a headless service: label to address and ports.
+    endpoints: BTreeMap<String, Vec<(IpAddr, Vec<(String, Protocol, u16)>)>>,
+}
+
+impl Zone {
+    /// The names of these services and hosts. Slices are those of headless services; others may be among them.
+    pub fn new<'a>(
+        domain: &str,
+        services: impl Iterator<Item = &'a Service>,
+        slices: impl Iterator<Item = &'a EndpointSlice>,
+        hosts: impl Iterator<Item = String>,
+        node: &[IpAddr],
+    ) -> Zone {
+        let mut zone = Zone { domain: domain.trim_matches('.').to_ascii_lowercase(), ..Zone::default() };
+        zone.hosts = hosts.map(|host| (host.to_ascii_lowercase(), node.to_vec())).collect();
+        for service in services {
+            zone.add_service(service);
+        }
+        for slice in slices {
+            zone.add_slice(slice);
+        }
+        zone
+    }
+
+    fn add_service(&mut self, service: &Service) {
+        let (Some(namespace), Some(name)) = (&service.metadata.namespace, &service.metadata.name) else {
+            return;
+        };
+        let Some(spec) = &service.spec else { return };
+        let mut named = Named { addresses: cluster_ips(service), ..Named::default() };
+        if spec.type_.as_deref() == Some("ExternalName") {
+            named.external = spec.external_name.as_deref().map(|name| name.trim_end_matches('.').to_owned());
+        }
+        named.ports = spec
+            .ports
+            .iter()
+            .flatten()
+            .filter_map(|port| {
+                let protocol = port.protocol.as_deref().unwrap_or("TCP").parse().ok()?;
+                Some((port.name.clone().unwrap_or_default(), protocol, u16::try_from(port.port).ok()?))
+            })
+            .collect();
+        for address in &named.addresses {
+            self.by_address.insert(*address, format!("{name}.{namespace}.svc.{}", self.domain));
+        }
+        self.namespaces.insert(namespace.clone());
+        self.services.insert((namespace.clone(), name.clone()), named);
+    }
+
+    fn add_slice(&mut self, slice: &EndpointSlice) {
+        let labels = slice.metadata.labels.as_ref();
+        let service = labels.and_then(|labels| labels.get(crate::services::SERVICE_NAME));
+        let (Some(namespace), Some(service)) = (&slice.metadata.namespace, service) else { return };
+        let Some(named) = self.services.get_mut(&(namespace.clone(), service.clone())) else { return };
+        if !named.addresses.is_empty() || named.external.is_some() {
+            return;
+        }
+        let ports: Vec<(String, Protocol, u16)> = slice
+            .ports
+            .iter()
+            .flatten()
+            .filter_map(|port| {
+                let protocol = port.protocol.as_deref().unwrap_or("TCP").parse().ok()?;
+                Some((port.name.clone().unwrap_or_default(), protocol, u16::try_from(port.port?).ok()?))
+            })
+            .collect();
+        for endpoint in &slice.endpoints {
+            // A service that publishes addresses that are not ready has them as ready in its slices.
+            if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
+                continue;
+            }
+            for address in endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok()) {
+                let label = endpoint.hostname.clone().unwrap_or_else(|| dashed(address));
+                let fqdn = format!("{label}.{service}.{namespace}.svc.{}", self.domain);
+                self.by_address.entry(address).or_insert(fqdn);
+                named.endpoints.entry(label).or_default().push((address, ports.clone()));
+            }
+        }
+    }
+
+    /// What a name means. It may be written in capitals, with or without the dot at its end.
+    pub fn answer(&self, name: &str, kind: Type) -> Answer {
+        let asked = name.trim_end_matches('.');
+        let name = asked.to_ascii_lowercase();
+        if let Some(addresses) = self.hosts.get(&name) {
+            return found(of_type(&name, addresses.iter(), kind));
+        }
+        if let Some(address) = reversed(&name) {
+            return self.pointer(&name, address, kind);
+        }
+        let Some(rest) = name.strip_suffix(&self.domain) else { return Answer::Elsewhere };
+        let Some(rest) = rest.strip_suffix('.').or(rest.is_empty().then_some("")) else {
+            return Answer::Elsewhere;
+        };
+        let mut labels: Vec<&str> = rest.split('.').filter(|label| !label.is_empty()).collect();
+        labels.reverse();
+        match labels.as_slice() {
+            [] => found(Vec::new()),
+            ["dns-version"] => {
+                let version = Record { name: name.clone(), data: Data::Txt("1.1.0".to_owned()) };
+                found(if kind == Type::Txt { vec![version] } else { Vec::new() })
+            }
+            ["svc"] | ["pod"] => found(Vec::new()),
+            ["svc", namespace] | ["pod", namespace] if self.namespaces.contains(*namespace) => {
+                found(Vec::new())
+            }
+            ["pod", namespace, label] if self.namespaces.contains(*namespace) => match undashed(label) {
+                Some(address) => found(of_type(&name, [address].iter(), kind)),
+                None => Answer::NoSuchName,
+            },
+            ["svc", namespace, service, inner @ ..] => {
+                match self.services.get(&((*namespace).to_owned(), (*service).to_owned())) {
+                    Some(named) => self.service(
+                        named,
+                        &name,
+                        &format!("{service}.{namespace}.svc.{}", self.domain),
+                        inner,
+                        kind,
+                    ),
+                    None => Answer::NoSuchName,
+                }
+            }
+            _ => Answer::NoSuchName,
+        }
+    }
+
+    fn service(&self, named: &Named, name: &str, fqdn: &str, inner: &[&str], kind: Type) -> Answer {
+        if let Some(external) = &named.external {
+            return match inner.is_empty() {
+                true => Answer::Alias(external.clone()),
+                false => Answer::NoSuchName,
+            };
+        }
+        match inner {
+            [] if kind == Type::Srv => ports(named, name, fqdn, |_, _| true),
+            [] => {
+                let endpoints = named.endpoints.values().flatten().map(|(address, _)| address);
+                match named.addresses.is_empty() && named.endpoints.is_empty() {
+                    // A headless service without anybody: the name is there only with its endpoints.
+                    true => Answer::NoSuchName,
+                    false => found(of_type(name, named.addresses.iter().chain(endpoints), kind)),
+                }
+            }
+            [protocol, port] if protocol.starts_with('_') && port.starts_with('_') => {
+                let matches = |name: &str, of: Protocol| name == &port[1..] && of.lower() == &protocol[1..];
+                match ports(named, name, fqdn, matches) {
+                    Answer::Records(records, _) if records.is_empty() => Answer::NoSuchName,
+                    Answer::Records(_, _) if kind != Type::Srv => found(Vec::new()),
+                    answer => answer,
+                }
+            }
+            [label] => match named.endpoints.get(*label) {
+                Some(endpoints) => found(of_type(name, endpoints.iter().map(|(address, _)| address), kind)),
+                None => Answer::NoSuchName,
+            },
+            _ => Answer::NoSuchName,
+        }
+    }
+
+    fn pointer(&self, name: &str, address: IpAddr, kind: Type) -> Answer {
+        match self.by_address.get(&address) {
+            Some(target) if kind == Type::Ptr => {
+                found(vec![Record { name: name.to_owned(), data: Data::Ptr(target.clone()) }])
+            }
+            Some(_) => found(Vec::new()),
+            None => Answer::Elsewhere,
+        }
+    }
+
+    /// The domain of the cluster.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+}
+
+fn found(records: Vec<Record>) -> Answer {
+    Answer::Records(records, Vec::new())
+}
+
+/// The ports that match, each with its target, whose addresses come along.
+fn ports(named: &Named, name: &str, fqdn: &str, matches: impl Fn(&str, Protocol) -> bool) -> Answer {
+    let (mut records, mut besides) = (Vec::new(), Vec::new());
+    let mut add = |port: u16, target: String, addresses: &mut dyn Iterator<Item = IpAddr>| {
+        besides
+            .extend(addresses.map(|address| Record { name: target.clone(), data: Data::Address(address) }));
+        records.push(Record { name: name.to_owned(), data: Data::Srv(port, target) });
+    };
+    if named.endpoints.is_empty() {
+        for (_, _, port) in named.ports.iter().filter(|(port, protocol, _)| matches(port, *protocol)) {
+            add(*port, fqdn.to_owned(), &mut named.addresses.iter().copied());
+        }
+    }
+    for (label, places) in &named.endpoints {
+        for (address, ports) in places {
+            for (_, _, port) in ports.iter().filter(|(port, protocol, _)| matches(port, *protocol)) {
+                add(*port, format!("{label}.{fqdn}"), &mut std::iter::once(*address));
+            }
+        }
+    }
+    besides.dedup();
+    Answer::Records(records, besides)
+}
+
+fn of_type<'a>(name: &str, addresses: impl Iterator<Item = &'a IpAddr>, kind: Type) -> Vec<Record> {
+    let wanted = |address: &&IpAddr| match kind {
+        Type::A => address.is_ipv4(),
+        Type::Aaaa => address.is_ipv6(),
+        _ => false,
+    };
+    let record = |address: &IpAddr| Record { name: name.to_owned(), data: Data::Address(*address) };
+    addresses.filter(wanted).map(record).collect()
+}
+
+/// `10.244.1.7` as a label.
+fn dashed(address: IpAddr) -> String {
+    address.to_string().replace(['.', ':'], "-")
+}
+
+fn undashed(label: &str) -> Option<IpAddr> {
+    let v4 = label.replace('-', ".").parse::<Ipv4Addr>().ok().map(IpAddr::V4);
+    v4.or_else(|| label.replace('-', ":").parse::<Ipv6Addr>().ok().map(IpAddr::V6))
+}
+
+/// The address in a name below in-addr.arpa or ip6.arpa.
+fn reversed(name: &str) -> Option<IpAddr> {
+    if let Some(labels) = name.strip_suffix(".in-addr.arpa") {
+        let octets: Option<Vec<u8>> = labels.split('.').rev().map(|label| label.parse().ok()).collect();
+        return <[u8; 4]>::try_from(octets?).ok().map(IpAddr::from);
+    }
+    let labels = name.strip_suffix(".ip6.arpa")?;
+    let nibbles: Option<Vec<u128>> = labels
+        .split('.')
+        .rev()
+        .map(|label| u128::from_str_radix(label, 16).ok().filter(|nibble| *nibble < 16))
+        .collect();
+    let nibbles = nibbles.filter(|nibbles| nibbles.len() == 32)?;
+    Some(IpAddr::V6(nibbles.iter().fold(0, |bits, nibble| bits << 4 | nibble).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn zone() -> Zone {
+        let service = |value: Value| -> Service { serde_json::from_value(value).unwrap() };
+        let services = [
+            service(json!({"metadata": {"namespace": "default", "name": "web"}, "spec": {
+                "clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "fd00:96::5"],
+                "ports": [{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"}]}})),
+            service(json!({"metadata": {"namespace": "default", "name": "db"}, "spec": {"clusterIP": "None",
+                "ports": [{"name": "sql", "port": 5432}]}})),
+            service(
+                json!({"metadata": {"namespace": "default", "name": "empty"}, "spec": {"clusterIP": "None"}}),
+            ),
+            service(json!({"metadata": {"namespace": "default", "name": "far"}, "spec": {
+                "type": "ExternalName", "externalName": "example.org."}})),
+        ];
+        let slice: EndpointSlice = serde_json::from_value(json!({
+            "metadata": {"namespace": "default", "labels": {"kubernetes.io/service-name": "db"}}, "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.244.1.7"], "hostname": "db-0"}, {"addresses": ["10.244.2.7"]},
+                {"addresses": ["10.244.3.7"], "conditions": {"ready": false}, "hostname": "db-2"}],
+            "ports": [{"name": "sql", "port": 5432, "protocol": "TCP"}]}))
+        .unwrap();
+        let node = ["192.168.1.1".parse().unwrap()];
+        let hosts = ["shop.example.com".to_owned()];
+        Zone::new("cluster.local.", services.iter(), [slice].iter(), hosts.into_iter(), &node)
+    }
+
+    fn check(name: &str, kind: Type, expected: &str) {
+        let text = |record: &Record| match &record.data {
+            Data::Address(address) => address.to_string(),
+            Data::Cname(name) | Data::Ptr(name) | Data::Txt(name) => name.clone(),
+            Data::Srv(port, name) => format!("{port} {name}"),
+        };
+        let answer = match zone().answer(name, kind) {
+            Answer::Records(records, _) => records.iter().map(text).collect::<Vec<_>>().join(", "),
+            Answer::NoSuchName => "no such name".to_owned(),
+            Answer::Elsewhere => "elsewhere".to_owned(),
+            Answer::Alias(name) => format!("alias {name}"),
+        };
+        assert_eq!(answer, expected, "{name} {kind:?}");
+    }
+
+    #[test]
+    fn services_have_names() {
+        check("web.default.svc.cluster.local.", Type::A, "10.96.0.5");
+        check("WEB.default.svc.Cluster.Local", Type::A, "10.96.0.5");
+        check("web.default.svc.cluster.local", Type::Aaaa, "fd00:96::5");
+        check("web.default.svc.cluster.local", Type::Other, "");
+        check("_http._tcp.web.default.svc.cluster.local", Type::Srv, "80 web.default.svc.cluster.local");
+        check("_dns._udp.web.default.svc.cluster.local", Type::Srv, "53 web.default.svc.cluster.local");
+        check("_dns._tcp.web.default.svc.cluster.local", Type::Srv, "no such name");
+        check("nosuch.default.svc.cluster.local", Type::A, "no such name");
+        check("web.nowhere.svc.cluster.local", Type::A, "no such name");
+        check("far.default.svc.cluster.local", Type::A, "alias example.org");
+    }
+
+    #[test]
+    fn headless_services_are_their_endpoints() {
+        check("db.default.svc.cluster.local", Type::A, "10.244.2.7, 10.244.1.7");
+        check("db-0.db.default.svc.cluster.local", Type::A, "10.244.1.7");
+        check("10-244-2-7.db.default.svc.cluster.local", Type::A, "10.244.2.7");
+        check("db-2.db.default.svc.cluster.local", Type::A, "no such name");
+        check(
+            "_sql._tcp.db.default.svc.cluster.local",
+            Type::Srv,
+            "5432 10-244-2-7.db.default.svc.cluster.local, 5432 db-0.db.default.svc.cluster.local",
+        );
+        check("empty.default.svc.cluster.local", Type::A, "no such name");
+    }
+
+    #[test]
+    fn addresses_have_names_too() {
+        check("5.0.96.10.in-addr.arpa.", Type::Ptr, "web.default.svc.cluster.local");
+        check("7.1.244.10.in-addr.arpa", Type::Ptr, "db-0.db.default.svc.cluster.local");
+        check("1.1.168.192.in-addr.arpa", Type::Ptr, "elsewhere");
+        let nibbles = "5.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.6.9.0.0.0.0.d.f.ip6.arpa";
+        check(nibbles, Type::Ptr, "web.default.svc.cluster.local");
+    }
+
+    #[test]
+    fn everything_else() {
+        check("10-244-9-9.default.pod.cluster.local", Type::A, "10.244.9.9");
+        check("shop.example.com", Type::A, "192.168.1.1");
+        check("shop.example.com", Type::Aaaa, "");
+        check("example.com", Type::A, "elsewhere");
+        check("notcluster.local", Type::A, "elsewhere");
+        check("dns-version.cluster.local", Type::Txt, "1.1.0");
+        check("svc.cluster.local", Type::A, "");
+    }
+}

@@ -1,0 +1,168 @@
+//! What a scheduler is told when it starts, and its flags, under upstream's names.
+
+use crate::metrics::Metrics;
+use crate::place::Profile;
+use clap::{ArgAction, Parser, ValueEnum};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The scheduler of pods that name none.
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
+/// The scheduler that takes nodes in turn, whatever is on them.
+const ROUND_ROBIN_SCHEDULER: &str = "round-robin-scheduler";
+
+/// How to run the scheduler.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// How to reach the apiserver; the pod's own credentials where there is none.
+    pub kubeconfig: Option<PathBuf>,
+    /// Which pods are placed, by their `spec.schedulerName`, and how.
+    pub profiles: HashMap<String, Profile>,
+    /// Which share of the nodes is looked at for each pod, in percent; zero lets their number decide.
+    pub percentage_of_nodes_to_score: usize,
+    /// How many bindings are under way at once.
+    pub bindings_at_once: usize,
+    /// Of several replicas only one places pods.
+    pub leader_elect: bool,
+    /// Who does not renew for so long has lost the lease.
+    pub lease_duration: Duration,
+    /// Who cannot renew for so long stops.
+    pub renew_deadline: Duration,
+    /// How often the lease is tried.
+    pub retry_period: Duration,
+    /// Where the lease is.
+    pub lease_namespace: String,
+    /// What the lease is called.
+    pub lease_name: String,
+    /// The name of this host, in the lease and in events.
+    pub host: String,
+    /// Counts what happens.
+    pub metrics: Metrics,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Config {
+            kubeconfig: None,
+            profiles: profiles(Profile::Default),
+            percentage_of_nodes_to_score: 0,
+            bindings_at_once: 64,
+            leader_elect: true,
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            lease_namespace: "kube-system".into(),
+            lease_name: "kube-scheduler".into(),
+            host: host.trim().to_owned(),
+            metrics: Metrics::default(),
+        }
+    }
+}
+
+fn profiles(default: Profile) -> HashMap<String, Profile> {
+    [(DEFAULT_SCHEDULER.to_owned(), default), (ROUND_ROBIN_SCHEDULER.to_owned(), Profile::RoundRobin)].into()
+}
+
+/// How pods of the default scheduler are placed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ProfileName {
+    /// Upstream's filters and scores; equals in turn.
+    Default,
+    /// Upstream's filters, then nodes in turn.
+    RoundRobin,
+}
+
+/// Decides which node each pod runs on.
+#[derive(Parser)]
+#[command(
+    name = "scheduler",
+    version,
+    after_help = "Example:\n  scheduler --kubeconfig /etc/kubernetes/scheduler.conf\n\n\
+    Pods with the label node: X run on node X, those with resourcePolicy: on where most memory is free.\n\
+    Pods with schedulerName: round-robin-scheduler take nodes in turn."
+)]
+pub struct Flags {
+    /// How to reach the apiserver; inside a pod it is not needed.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// How pods of default-scheduler are placed.
+    #[arg(long, value_enum, default_value = "default")]
+    profile: ProfileName,
+    /// Which share of the nodes is looked at for each pod, in percent; 0 lets their number decide.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    percentage_of_nodes_to_score: u8,
+    /// Place pods only while this is the one replica that holds the lease.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
+    leader_elect: bool,
+    /// Who does not renew for so long has lost the lease.
+    #[arg(long, default_value = "15s", value_parser = duration)]
+    leader_elect_lease_duration: Duration,
+    /// Who cannot renew for so long stops.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    leader_elect_renew_deadline: Duration,
+    /// How often the lease is tried.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    leader_elect_retry_period: Duration,
+    /// Where the lease is.
+    #[arg(long, default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+    /// What the lease is called.
+    #[arg(long, default_value = "kube-scheduler")]
+    leader_elect_resource_name: String,
+    /// Where health and metrics are served.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub bind_address: IpAddr,
+    /// On which port, over plain HTTP; 0 takes a free one.
+    #[arg(long, default_value_t = 10259)]
+    pub health_port: u16,
+}
+
+impl From<Flags> for Config {
+    fn from(flags: Flags) -> Config {
+        Config {
+            kubeconfig: flags.kubeconfig,
+            profiles: profiles(match flags.profile {
+                ProfileName::Default => Profile::Default,
+                ProfileName::RoundRobin => Profile::RoundRobin,
+            }),
+            percentage_of_nodes_to_score: flags.percentage_of_nodes_to_score.into(),
+            leader_elect: flags.leader_elect,
+            lease_duration: flags.leader_elect_lease_duration,
+            renew_deadline: flags.leader_elect_renew_deadline,
+            retry_period: flags.leader_elect_retry_period,
+            lease_namespace: flags.leader_elect_resource_namespace,
+            lease_name: flags.leader_elect_resource_name,
+            ..Config::default()
+        }
+    }
+}
+
+/// A duration as upstream's flags take it: `15s`, `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wanted = || format!("{text:?} is not a duration: write 15s, 5m or 1h30m");
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| wanted())?;
+    Duration::try_from(duration).map_err(|_| wanted())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_upstreams_names() {
+        let flags = [
+            "scheduler",
+            "--leader-elect=false",
+            "--leader-elect-lease-duration=30s",
+            "--profile=round-robin",
+        ];
+        let config = Config::from(Flags::try_parse_from(flags).unwrap());
+        assert!(!config.leader_elect);
+        assert_eq!(config.lease_duration, Duration::from_secs(30));
+        assert_eq!(config.profiles[DEFAULT_SCHEDULER], Profile::RoundRobin);
+        assert!(Flags::try_parse_from(["scheduler", "--leader-elect-retry-period=soon"]).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! The scheduler at work: watches in, bindings out.
+//!
+//! ```text
+//! watches ──> Event ┐
+//!                   ├──> one loop: apply, decide ──> Decision ──> many at once: bind, patch, delete, tell
+//! outcomes ─────────┘        ^───────────────────────────────────────── Outcome
+//! ```
+//!
+//! Decisions are made one after the other, each on a cluster where the ones before have happened. What they ask of the API
+//! runs beside, bounded in number.
+
+use crate::config::Config;
+use crate::execute::{Executor, Finished};
+use crate::metrics::Attempt;
+use crate::scheduler::{Decision, Event, Outcome, Scheduler};
+use crate::watch::{SOURCES, watch};
+use client::{ConnectError, LeaderElection, LeaderError, Recorder};
+use kube::Client;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+const USER_AGENT: &str = "kube-scheduler";
+/// Events come with this name.
+const COMPONENT: &str = "default-scheduler";
+/// How many events wait at most; then watches do.
+const MOST_EVENTS: usize = 1024;
+/// How much is done before others get the thread.
+const BATCH: usize = 64;
+
+/// Why the scheduler does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no client.
+    #[error("reach the apiserver")]
+    Connect(#[from] ConnectError),
+    /// Another replica leads.
+    #[error(transparent)]
+    Leader(#[from] LeaderError),
+}
+
+/// Runs until the token is cancelled, or leadership is lost.
+pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    let client = client::connect(config.kubeconfig.as_deref(), USER_AGENT).await?;
+    run_with(config, client, shutdown).await
+}
+
+/// As [`run`], with a client that there is already.
+pub async fn run_with(config: Config, client: Client, shutdown: CancellationToken) -> Result<(), Error> {
+    if !config.leader_elect {
+        lead(&config, &client, shutdown).await;
+        return Ok(());
+    }
+    let mut election =
+        LeaderElection::new(client.clone(), &config.lease_namespace, &config.lease_name, &config.host);
+    election.lease_duration = config.lease_duration;
+    election.renew_deadline = config.renew_deadline;
+    election.retry_period = config.retry_period;
+    election.run(shutdown, async |token| lead(&config, &client, token).await).await?;
+    Ok(())
+}
+
+async fn lead(config: &Config, client: &Client, shutdown: CancellationToken) {
+    config.metrics.leading(true);
+    let last = CancellationToken::new();
+    let (recorder, sending) = Recorder::new(client.clone(), COMPONENT, config.host.clone(), last.clone());
+    let tasks = TaskTracker::new();
+    tasks.spawn(sending);
+    let (sender, events) = mpsc::channel(MOST_EVENTS);
+    for (kind, path) in SOURCES {
+        tasks.spawn(watch(client.clone(), *kind, path, sender.clone(), shutdown.clone()));
+    }
+    drop(sender);
+    let (executor, finished) = Executor::new(client.clone(), recorder, config.bindings_at_once);
+    let scheduler =
+        Scheduler::new(config.profiles.clone(), config.percentage_of_nodes_to_score, fastrand::u64(..));
+    let mut worker = Loop { config, scheduler, executor, started: Instant::now() };
+    worker.run(events, finished, &shutdown).await;
+    worker.executor.join().await;
+    last.cancel();
+    tasks.close();
+    tasks.wait().await;
+    config.metrics.leading(false);
+}
+
+struct Loop<'a> {
+    config: &'a Config,
+    scheduler: Scheduler,
+    executor: Executor,
+    started: Instant,
+}
+
+impl Loop<'_> {
+    async fn run(
+        &mut self,
+        mut events: mpsc::Receiver<Event>,
+        mut finished: mpsc::Receiver<Finished>,
+        shutdown: &CancellationToken,
+    ) {
+        while !shutdown.is_cancelled() {
+            for _ in 0..BATCH {
+                let Ok(done) = finished.try_recv() else { break };
+                self.finish(&done);
+            }
+            for _ in 0..BATCH {
+                let Ok(event) = events.try_recv() else { break };
+                self.scheduler.apply(event, self.now_ms());
+            }
+            let is_idle = !self.scheduler.has_synced(SOURCES.len()) || !self.decide();
+            if !is_idle {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            self.config.metrics.waiting(self.scheduler.waiting());
+            let due = self.scheduler.due_ms().map_or(Duration::from_secs(60), |due| {
+                Duration::from_millis(due.saturating_sub(self.now_ms()).max(1))
+            });
+            tokio::select! {
+                Some(event) = events.recv() => self.scheduler.apply(event, self.now_ms()),
+                Some(done) = finished.recv() => self.finish(&done),
+                () = tokio::time::sleep(due) => {}
+                () = shutdown.cancelled() => {}
+            }
+        }
+    }
+
+    /// Makes some decisions. False if there is nothing more to decide, or nobody free to carry it out.
+    fn decide(&mut self) -> bool {
+        for _ in 0..BATCH {
+            if !self.executor.has_room() {
+                return false;
+            }
+            let began = Instant::now();
+            let Some(decision) = self.scheduler.next(self.now_ms()) else { return false };
+            if let Decision::Refuse { victims, .. } = &decision {
+                self.config.metrics.attempt(Attempt::Unschedulable, began.elapsed());
+                if !victims.is_empty() {
+                    self.config.metrics.preemption(victims.len());
+                }
+            }
+            self.executor.execute(decision, began);
+        }
+        true
+    }
+
+    fn finish(&mut self, done: &Finished) {
+        self.executor.freed();
+        let Some((target, claims, outcome)) = &done.binding else { return };
+        let attempt = if *outcome == Outcome::Bound { Attempt::Scheduled } else { Attempt::Error };
+        self.config.metrics.attempt(attempt, done.began.elapsed());
+        self.scheduler.bound(target, claims, *outcome, self.now_ms());
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,201 @@
+//! A real containerd for a test: its own root, state, socket and plugins. Nothing of it is left behind.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+use tempfile::TempDir;
+
+use crate::PATIENCE;
+
+/// A containerd that ends, with all its shims, containers, mounts and control groups, when this is dropped.
+pub struct Containerd {
+    dir: TempDir,
+    process: Child,
+    cgroup: String,
+}
+
+impl Containerd {
+    /// Starts one and waits until it serves.
+    pub fn start() -> Self {
+        let dir = tempfile::Builder::new().prefix("ctd").tempdir().expect("a temporary folder");
+        std::fs::write(dir.path().join("config.toml"), config(dir.path())).expect("its configuration");
+        let process = launch(dir.path());
+        let cgroup = format!("/minik8s-test-{}", dir.path().file_name().expect("a name").to_string_lossy());
+        Containerd { dir, process, cgroup }
+    }
+
+    /// Where clients connect.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("c.sock")
+    }
+
+    /// A folder that goes with it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A control group that goes with it, for everything that runs on it.
+    pub fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Kills it as a crash would; its shims go on.
+    pub fn kill(&mut self) {
+        // It may be dead already, which is as good.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// Starts it again on the same data.
+    pub fn start_again(&mut self) {
+        self.process = launch(self.dir.path());
+    }
+
+    /// The processes of its shims in one of its namespaces.
+    pub fn shims(&self, namespace: &str) -> Vec<i32> {
+        let is_in = format!("-namespace {namespace} ");
+        self.all_shims().into_iter().filter(|pid| command_line(*pid).contains(&is_in)).collect()
+    }
+
+    fn all_shims(&self) -> Vec<i32> {
+        let socket = self.socket().display().to_string();
+        pids().filter(|pid| command_line(*pid).contains(&format!("-address {socket}"))).collect()
+    }
+
+    /// The mounts below its folder.
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        let dir = self.dir.path().display().to_string();
+        let text = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let targets = text.lines().filter_map(|line| line.split(' ').nth(1));
+        targets.filter(|target| target.starts_with(&dir)).map(PathBuf::from).collect()
+    }
+
+    /// The control groups of what ran on it, without the one that goes with it.
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for root in self.cgroup_roots() {
+            collect(&root, &mut found);
+            found.retain(|path| *path != root);
+        }
+        found
+    }
+
+    fn cgroup_roots(&self) -> Vec<PathBuf> {
+        let name = self.cgroup.trim_start_matches('/');
+        let mounted = Path::new("/sys/fs/cgroup");
+        let hierarchies =
+            std::fs::read_dir(mounted).into_iter().flatten().flatten().map(|entry| entry.path());
+        hierarchies
+            .chain([mounted.to_owned()])
+            .map(|path| path.join(name))
+            .filter(|path| path.is_dir())
+            .collect()
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        self.kill();
+        // First what starts others, then all that is in the control groups, then whatever has our folder open.
+        for pid in self.all_shims() {
+            kill(pid);
+        }
+        let roots = self.cgroup_roots();
+        let mut groups = roots.clone();
+        roots.iter().for_each(|root| collect(root, &mut groups));
+        for group in &groups {
+            let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            text.lines().filter_map(|pid| pid.parse().ok()).for_each(kill);
+        }
+        let dir = self.dir.path().display().to_string();
+        pids().filter(|pid| command_line(*pid).starts_with(&dir)).for_each(kill);
+        let mut mounts = self.mounts();
+        mounts.reverse();
+        for mount in mounts {
+            let _ = Command::new("umount").arg("-l").arg(mount).stderr(Stdio::null()).status();
+        }
+        // What was killed needs a moment to be gone.
+        let ends = Instant::now() + PATIENCE;
+        groups.sort_by_key(|group| std::cmp::Reverse(group.components().count()));
+        while groups.iter().any(|group| std::fs::remove_dir(group).is_err() && group.exists())
+            && Instant::now() < ends
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn config(dir: &Path) -> String {
+    let dir = dir.display();
+    // Only what containers need: the plugin for Kubernetes takes the longest to start.
+    format!(
+        r#"version = 2
+root = "{dir}/root"
+state = "{dir}/state"
+oom_score = 0
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.internal.v1.tracing",
+  "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.opt"]
+[grpc]
+  address = "{dir}/c.sock"
+[ttrpc]
+  address = "{dir}/c.sock.ttrpc"
+[plugins."io.containerd.gc.v1.scheduler"]
+  startup_delay = "0ms"
+  schedule_delay = "0ms"
+"#
+    )
+}
+
+fn launch(dir: &Path) -> Child {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("its log");
+    // A socket of one that was killed would let us connect to nobody.
+    let _ = std::fs::remove_file(dir.join("c.sock"));
+    let mut process = Command::new("containerd")
+        .arg("--config")
+        .arg(dir.join("config.toml"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap_or_else(|error| panic!("start containerd: {error}; apt-get install containerd"));
+    let ends = Instant::now() + PATIENCE;
+    while std::os::unix::net::UnixStream::connect(dir.join("c.sock")).is_err() {
+        let is_over = process.try_wait().expect("a child").is_some() || Instant::now() > ends;
+        assert!(
+            !is_over,
+            "containerd does not start:\n{}",
+            std::fs::read_to_string(dir.join("log")).unwrap_or_default()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    process
+}
+
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn command_line(pid: i32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
+}
+
+fn kill(pid: i32) {
+    let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+fn collect(group: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.push(entry.path());
+            collect(&entry.path(), found);
+        }
+    }
+}
