@@ -21,17 +21,33 @@ pub struct Endpoint {
     connector: TlsConnector,
 }
 
-/// One connection.
+/// One connection; another one in its place when the server has closed it between two requests.
 pub struct Connection {
+    endpoint: Endpoint,
     stream: TlsStream<TcpStream>,
     input: BytesMut,
 }
+
+/// A request is sent again this often when the server closes the connection instead of answering.
+const MOST_RETRIES: usize = 5;
 
 /// What came back.
 pub struct Answer {
     pub status: u16,
     /// The length of the body.
     pub bytes: usize,
+    /// Whether it was sent more than once: then what it does may have been done before.
+    pub repeated: bool,
+}
+
+impl Answer {
+    /// Complains unless this is the answer to a create.
+    pub fn is_created(&self) -> Result<()> {
+        // Of a create that was sent twice, the first may have arrived.
+        let is_created = self.status == 201 || (self.repeated && self.status == 409);
+        ensure!(is_created, "a create was answered {}", self.status);
+        Ok(())
+    }
 }
 
 impl Endpoint {
@@ -60,11 +76,15 @@ impl Endpoint {
 
     /// Opens a connection.
     pub async fn connect(&self) -> Result<Connection> {
+        let (stream, input) = (self.stream().await?, BytesMut::with_capacity(64 << 10));
+        Ok(Connection { endpoint: self.clone(), stream, input })
+    }
+
+    async fn stream(&self) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(self.address.ip());
-        let stream = self.connector.connect(name, stream).await.context("TLS handshake")?;
-        Ok(Connection { stream, input: BytesMut::with_capacity(64 << 10) })
+        self.connector.connect(name, stream).await.context("TLS handshake")
     }
 }
 
@@ -83,7 +103,7 @@ pub fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
 impl Connection {
     /// Sends a request and reads the whole answer; the body goes into `body` if there is one to fill.
     pub async fn exchange(&mut self, request: &[u8], mut body: Option<&mut Vec<u8>>) -> Result<Answer> {
-        let (status, framing) = self.begin(request).await?;
+        let (status, framing, repeated) = self.begin(request).await?;
         let mut take = |bytes: &[u8]| {
             if let Some(body) = &mut body {
                 body.extend_from_slice(bytes);
@@ -107,12 +127,12 @@ impl Connection {
                 }
             }
         };
-        Ok(Answer { status, bytes })
+        Ok(Answer { status, bytes, repeated })
     }
 
     /// Begins a watch; from now on, [`Connection::events`].
     pub async fn watch(&mut self, request: &[u8]) -> Result<()> {
-        let (status, _) = self.begin(request).await?;
+        let (status, ..) = self.begin(request).await?;
         ensure!(status == 200, "a watch was answered {status}");
         Ok(())
     }
@@ -129,10 +149,20 @@ impl Connection {
         Ok(read)
     }
 
-    async fn begin(&mut self, request: &[u8]) -> Result<(u16, Framing)> {
-        self.stream.write_all(request).await?;
-        self.stream.flush().await?;
-        let end = self.find(b"\r\n\r\n").await?;
+    /// Sends a request until the head of its answer comes: a server may close a connection that it keeps alive at any
+    /// moment between two answers.
+    async fn begin(&mut self, request: &[u8]) -> Result<(u16, Framing, bool)> {
+        let mut retries = 0;
+        let end = loop {
+            match self.send(request).await {
+                Ok(end) => break end,
+                Err(_) if self.input.is_empty() && retries < MOST_RETRIES => {
+                    retries += 1;
+                    self.stream = self.endpoint.stream().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let head = self.input.split_to(end);
         let head = std::str::from_utf8(&head)?;
         let status = head.get(9..12).unwrap_or_default().parse().context("not an HTTP answer")?;
@@ -140,7 +170,14 @@ impl Connection {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
         });
-        Ok((status, length.map_or(Framing::Chunked, Framing::Length)))
+        Ok((status, length.map_or(Framing::Chunked, Framing::Length), retries > 0))
+    }
+
+    /// Sends a request; where the head of its answer ends.
+    async fn send(&mut self, request: &[u8]) -> Result<usize> {
+        self.stream.write_all(request).await?;
+        self.stream.flush().await?;
+        self.find(b"\r\n\r\n").await
     }
 
     async fn chunk_length(&mut self) -> Result<usize> {

@@ -1,10 +1,14 @@
 //! The programs that are measured: started on free ports of the loopback with their data in a directory that goes
 //! away, asked for their memory and CPU time, and ended.
 
+// The same ports as in tests, without all that tests need besides.
+#[path = "../../pkg/testing/src/port.rs"]
+mod port;
+
 use crate::http::Endpoint;
 use anyhow::{Context, Result, bail};
+use port::Port;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -65,13 +69,15 @@ pub struct Etcd {
     /// Where it is.
     pub url: String,
     _dir: TempDir,
+    _ports: [Port; 2],
 }
 
 impl Etcd {
     /// Starts one; `None` where it is not installed.
     pub fn start() -> Result<Option<Etcd>> {
         let dir = tempfile::tempdir()?;
-        let [url, peer_url] = free_urls()?;
+        let ports = [Port::reserve(), Port::reserve()];
+        let [url, peer_url] = ports.each_ref().map(|port| format!("http://127.0.0.1:{}", port.number()));
         let started = Command::new("etcd")
             .args(["--name", "bench", "--logger", "zap", "--log-level", "info"])
             .arg("--data-dir")
@@ -91,7 +97,7 @@ impl Etcd {
         let serves = lines.by_ref().map_while(Result::ok).any(|line| line.contains("serving client"));
         // It must not block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        let etcd = Etcd { process, url, _dir: dir };
+        let etcd = Etcd { process, url, _dir: dir, _ports: ports };
         if !serves {
             bail!("etcd ended before it served");
         }
@@ -132,12 +138,6 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
     let mut next = || fields.next().unwrap_or_default().parse::<f64>();
     // A tick is a hundredth of a second, on every Linux that there is.
     Ok((next()? + next()?) / 100.0)
-}
-
-/// Two different ones: both ports are taken before either is let go.
-fn free_urls() -> Result<[String; 2]> {
-    let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
-    Ok([format!("http://{}", first.local_addr()?), format!("http://{}", second.local_addr()?)])
 }
 
 fn end(process: &mut Child) {

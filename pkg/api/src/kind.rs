@@ -10,6 +10,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Whether objects of a kind live in namespaces.
@@ -152,7 +153,7 @@ pub struct Kind {
     /// Whether many objects may be deleted in one request.
     pub delete_collection: bool,
     /// What everybody who uses the kind is warned of.
-    pub deprecated: Option<&'static str>,
+    pub deprecated: Option<Cow<'static, str>>,
     /// The name's rule; complaints go to `metadata.name`.
     pub validate_name: fn(&str) -> Result<(), String>,
     /// Fills in what was left out.
@@ -173,6 +174,8 @@ pub struct Kind {
     pub validate_status: ValidateUpdate,
     /// How this version differs from the stored one: (from stored, to stored). `None`: it is the stored one.
     pub convert: Option<(Convert, Convert)>,
+    /// The version that objects are stored in, where it is not this one and nothing but the version's name differs.
+    pub stored_version: Option<String>,
     /// Group and plural under which objects are stored, where they differ from this kind's own.
     pub stored_as: Option<(String, String)>,
     /// Adds the type's definition to a schema generator; `None` for custom kinds.
@@ -251,6 +254,7 @@ impl Kind {
             validate_update: |_, _, _| (),
             validate_status: |_, _, _| (),
             convert: None,
+            stored_version: None,
             stored_as: None,
             definition: None,
             definition_name: String::new(),

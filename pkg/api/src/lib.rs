@@ -27,6 +27,7 @@ pub mod place;
 pub mod printing;
 pub mod protobuf;
 pub mod quantity;
+pub mod quota;
 pub mod schema;
 pub mod selector;
 pub mod table;

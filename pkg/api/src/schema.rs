@@ -289,7 +289,7 @@ impl Schema {
     fn always_shown(&self, scalars: bool) -> Option<Value> {
         match &self.resolve().ty {
             Type::Object { additional: None, .. } if self.embedded => Some(Value::Object(Map::new())),
-            Type::Integer { .. } if self.required && scalars => Some(Value::from(0)),
+            Type::Integer { .. } if (self.required || self.embedded) && scalars => Some(Value::from(0)),
             Type::Boolean if self.required && scalars => Some(Value::from(false)),
             Type::String(Format::Plain) if self.required && scalars => Some(Value::from("")),
             _ => None,

@@ -97,6 +97,7 @@ impl HttpBody for Body {
 /// The bytes of a list: an opening that ends in `[`, the items with commas between them, and `]}`.
 pub struct ListBody {
     opening: Bytes,
+    /// Each without its first byte, `{`.
     items: std::vec::IntoIter<Bytes>,
     /// How many are still to come.
     bytes: u64,
@@ -109,11 +110,12 @@ const PIECE: usize = 64 * 1024;
 const CLOSING: &[u8] = b"]}";
 
 impl ListBody {
-    /// A list of items that are encoded already.
+    /// A list of items that are encoded already, each without the brace that opens it: so items can be sent without
+    /// the members that they begin with.
     pub fn new(opening: Bytes, items: Vec<Bytes>) -> ListBody {
-        let commas = items.len().saturating_sub(1);
-        let bytes = opening.len() + items.iter().map(Bytes::len).sum::<usize>() + commas + CLOSING.len();
-        ListBody { opening, items: items.into_iter(), bytes: bytes as u64, separator: b"" }
+        let separators = (items.len() * b",{".len()).saturating_sub(1);
+        let bytes = opening.len() + items.iter().map(Bytes::len).sum::<usize>() + separators + CLOSING.len();
+        ListBody { opening, items: items.into_iter(), bytes: bytes as u64, separator: b"{" }
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {
@@ -129,7 +131,7 @@ impl ListBody {
             }
             piece.extend_from_slice(self.separator);
             piece.extend_from_slice(item);
-            self.separator = b",";
+            self.separator = b",{";
             self.items.next();
         }
         if self.items.as_slice().is_empty() {
@@ -146,8 +148,11 @@ mod tests {
 
     fn check(items: &[usize], expected_pieces: usize) {
         let items: Vec<Bytes> = items.iter().map(|&length| vec![b'x'; length].into()).collect();
-        let joined =
-            items.iter().map(|item| String::from_utf8_lossy(item).into_owned()).collect::<Vec<_>>().join(",");
+        let joined = items
+            .iter()
+            .map(|item| format!("{{{}", String::from_utf8_lossy(item)))
+            .collect::<Vec<_>>()
+            .join(",");
         let mut body = Body::List(ListBody::new("{\"items\":[".into(), items));
         let expected = format!("{{\"items\":[{joined}]}}");
         assert_eq!(body.bytes(), Some(expected.len() as u64));
@@ -162,7 +167,7 @@ mod tests {
         check(&[], 1);
         check(&[1], 1);
         check(&[1, 2, 3], 1);
-        check(&[PIECE - 20, 20], 2);
+        check(&[PIECE - 21, 20], 2);
         check(&[PIECE, PIECE * 3, 1], 4);
         check(&[1000; 1000], 16);
     }

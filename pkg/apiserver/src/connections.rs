@@ -52,7 +52,7 @@ pub async fn serve(
 ) -> Result<(), StartError> {
     let acceptor = TlsAcceptor::from(credentials.tls.config.clone());
     let mut http = Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).pipeline_flush(true);
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     http.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_PER_CONNECTION);
     let http = Arc::new(http);
     let graceful = GracefulShutdown::new();

@@ -206,6 +206,8 @@ pub fn plan(kind: &Kind, current: &Value, options: &DeleteOptions, now: Timestam
     }
     if kind.group.is_empty() && kind.plural == "namespaces" {
         object::object_mut(&mut marked, "status").insert("phase".into(), "Terminating".into());
+        // A namespace has no grace period, not even one of nothing.
+        object::object_mut(&mut marked, "metadata").remove("deletionGracePeriodSeconds");
     }
     if is_definition(kind) {
         crd::mark_terminating(&mut marked, now);

@@ -119,7 +119,7 @@ async fn answer(
     let answer = dispatch(server, &resource, &call).await;
     let code = answer.as_ref().map_or_else(|error| error.code, |answer| answer.0.status());
     resource.metrics.count(info.verb, code.as_u16(), started.elapsed());
-    match resource.kind.deprecated {
+    match &resource.kind.deprecated {
         Some(warning) => answer.map(|answer| answer.with_warning(warning)),
         None => answer,
     }

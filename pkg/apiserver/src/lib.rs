@@ -41,6 +41,7 @@ mod nodes;
 pub mod openapi;
 pub mod patch;
 mod peers;
+mod quota;
 pub mod registry;
 pub mod request;
 mod reseal;

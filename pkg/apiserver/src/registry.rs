@@ -39,7 +39,12 @@ impl Resource {
 
     /// Whether cached bytes can be sent as they are.
     pub fn is_ready_made(&self, json: &[u8]) -> bool {
-        self.kind.convert.is_none() && json.starts_with(&self.opening)
+        self.ready_made(json).is_some()
+    }
+
+    /// If cached bytes can be sent as they are: where what follows kind and apiVersion begins.
+    pub fn ready_made(&self, json: &[u8]) -> Option<usize> {
+        (self.kind.convert.is_none() && json.starts_with(&self.opening)).then_some(self.opening.len())
     }
 }
 

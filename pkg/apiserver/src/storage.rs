@@ -11,6 +11,7 @@ use crate::server::Server;
 use api::{Kind, Value, object};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Entry, Expect, Revision, Write};
 
 /// An object as it stands in the store, in the version of the resource it was read through.
@@ -65,6 +66,16 @@ const LARGEST_OBJECT: usize = 1536 * 1024 - 8 * 1024;
 
 /// Conflicts in a row before a writer is told to come back later.
 const MOST_ATTEMPTS: usize = 64;
+/// How long a write waits for the caches to show it.
+const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Kinds whose objects decide about others.
+const READ_BY_ADMISSION: [(&str, &str); 5] = [
+    ("", "limitranges"),
+    ("", "namespaces"),
+    ("", "resourcequotas"),
+    ("", "serviceaccounts"),
+    ("scheduling.k8s.io", "priorityclasses"),
+];
 
 impl Server {
     /// Waits until the caches show everything that was acknowledged, by any apiserver, before now.
@@ -99,10 +110,12 @@ impl Server {
     ) -> Result<Result<Inserted, TakenKey>> {
         let key = kind.key(object::namespace(object), object::name(object));
         let value = self.seal(kind, &key, object)?;
-        let plain = (kind.convert.is_none() && !is_secret(kind)).then(|| value.clone());
+        let is_as_stored = kind.convert.is_none() && kind.stored_version.is_none() && !is_secret(kind);
+        let plain = is_as_stored.then(|| value.clone());
         writes.insert(0, Write { key, expect: Expect::Absent, value: Some(value) });
         match self.store.commit(writes).await {
             Ok(revision) => {
+                self.written(kind, revision).await;
                 let json = plain.map(|plain| object::served(&plain, revision).into());
                 Ok(Ok(Inserted { revision, json }))
             }
@@ -163,6 +176,7 @@ impl Server {
             all.extend(writes);
             match self.store.commit(all).await {
                 Ok(revision) => {
+                    self.written(kind, revision).await;
                     return Ok(match value {
                         Some(mut value) => {
                             set_revision(&mut value, revision);
@@ -194,11 +208,24 @@ impl Server {
         ))
     }
 
+    /// What admission reads is in its cache before the write is answered: whoever has set a limit finds it kept.
+    async fn written(&self, kind: &Kind, revision: Revision) {
+        if READ_BY_ADMISSION.contains(&(kind.group.as_str(), kind.plural.as_str())) {
+            // It is written all the same if the caches are behind for long.
+            let _ = tokio::time::timeout(CACHE_TIMEOUT, self.registry.hub().wait(revision)).await;
+        }
+    }
+
     /// The bytes to store for an object: in the stored version, without resourceVersion, sealed if it is secret.
     pub fn seal(&self, kind: &Kind, key: &str, object: &Value) -> Result<Bytes> {
-        let plain = match kind.convert {
-            Some((_, to_stored)) => object::stored(&to_stored(object.clone())),
-            None => object::stored(object),
+        let plain = match (kind.convert, &kind.stored_version) {
+            (Some((_, to_stored)), _) => object::stored(&to_stored(object.clone())),
+            (None, Some(version)) => {
+                let mut object = object.clone();
+                object["apiVersion"] = format!("{}/{version}", kind.group).into();
+                object::stored(&object)
+            }
+            (None, None) => object::stored(object),
         };
         if plain.len() > LARGEST_OBJECT {
             return Err(ApiError::too_large(format!("Request entity too large: limit is {LARGEST_OBJECT}")));

@@ -13,10 +13,12 @@ use crate::context::Context;
 use crate::deletion;
 use crate::error::{ApiError, Result};
 use crate::patch::{self, WriteContext};
+use crate::quota;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::services;
 use crate::storage::{Change, in_version};
+use crate::time;
 use api::kind::ValidateUpdate;
 use api::{Errors, Field, Kind, Value, meta, object};
 use jiff::Timestamp;
@@ -82,8 +84,9 @@ pub fn new_object(
     }
     (kind.prepare)(new, None);
     name_requester(kind, new, context);
+    note_phase_change(kind, new, None, context);
     embed(kind, new);
-    let writes = services::allocate(server, kind, new, None)?;
+    let mut writes = services::allocate(server, kind, new, None)?;
     let mut errors = Errors::new();
     let field = Field::root(new);
     meta::validate(&field, kind, &mut errors);
@@ -94,6 +97,7 @@ pub fn new_object(
     }
     invalid_if_any(kind, new, errors)?;
     (kind.warnings)(new).into_iter().for_each(|warning| context.warn(warning));
+    writes.extend(quota::charge(server, kind, new, None, "", context.now)?);
     Ok(writes)
 }
 
@@ -128,6 +132,27 @@ fn name_requester(kind: &Kind, new: &mut Value, context: &Context) {
     }
 }
 
+/// A PersistentVolume remembers when its phase last changed, unless whoever changes it says so.
+fn note_phase_change(kind: &Kind, new: &mut Value, old: Option<&Value>, context: &Context) {
+    if !kind.group.is_empty() || kind.plural != "persistentvolumes" {
+        return;
+    }
+    const MEMBER: &str = "lastPhaseTransitionTime";
+    let status =
+        |volume: &Value, member: &str| volume["status"].get(member).filter(|v| !v.is_null()).cloned();
+    let before = old.and_then(|old| status(old, MEMBER));
+    let given = status(new, MEMBER);
+    let is_same = old.is_some_and(|old| status(old, "phase") == status(new, "phase"));
+    let now = || Some(Value::from(time::rfc3339(context.now)));
+    let time = match given {
+        None if is_same => before,
+        None => now(),
+        Some(given) if !is_same && Some(&given) == before.as_ref() => now(),
+        given => given,
+    };
+    put_or_remove(object::object_mut(new, "status"), MEMBER, time.as_ref());
+}
+
 /// Completes and checks what an object is to become, and says what that means for the store.
 pub fn changed_object(
     server: &Server,
@@ -154,7 +179,10 @@ pub fn changed_object(
     count_generation(kind, &mut new, old, part);
     match part {
         Part::Main | Part::Scale => (kind.prepare)(&mut new, Some(old)),
-        Part::Status => (kind.prepare_status)(&mut new, Some(old)),
+        Part::Status => {
+            (kind.prepare_status)(&mut new, Some(old));
+            note_phase_change(kind, &mut new, Some(old), context);
+        }
         Part::Door(door) => (door.prepare)(&mut new, old, context.now),
     }
     let mut writes = services::allocate(server, kind, &mut new, Some(old))?;
@@ -167,6 +195,7 @@ pub fn changed_object(
     if new == *old {
         return Ok(Change::Keep);
     }
+    writes.extend(quota::charge(server, kind, &new, Some(old), part.name(), context.now)?);
     Ok(Change::Put(Box::new(new), writes))
 }
 

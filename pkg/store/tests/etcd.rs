@@ -5,8 +5,10 @@
 mod support;
 
 use etcd_client::Client;
-use store::{Error, Etcd, News, Store};
-use support::{EtcdServer, changes_until, next, set};
+use std::time::Duration;
+use store::{Error, Etcd, Expect, News, Store};
+use support::{EtcdServer, PATIENCE, Port, changes_until, next, put, set};
+use tokio::time::{sleep, timeout};
 
 async fn connect(server: &EtcdServer) -> Result<Etcd, Error> {
     Etcd::connect(&[server.url()], None).await
@@ -100,4 +102,78 @@ async fn revisions_are_moved_by_the_offset() {
     assert_eq!(changes_until(&mut *feed, revision).await[0].created, revision);
     store.compact(revision).await.unwrap();
     assert!(matches!(store.changes("/registry/", 5000).await, Err(Error::Compacted { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_cannot_be_reached_is_passed_over() {
+    let (server, nobody) = (EtcdServer::start(), [Port::reserve(), Port::reserve()]);
+    let [first, second] = nobody.each_ref().map(|port| format!("http://127.0.0.1:{}", port.number()));
+    let store = Etcd::connect(&[first, second, server.url()], None).await.unwrap();
+    for round in 0..10 {
+        let revision = set(&store, "/registry/a", &round.to_string()).await;
+        assert_eq!(store.get("/registry/a").await.unwrap().unwrap().modified, revision);
+    }
+    let begin = store.revision().await.unwrap();
+    let mut feed = store.changes("/registry/", begin).await.unwrap();
+    let last = set(&store, "/registry/b", "").await;
+    assert_eq!(changes_until(&mut *feed, last).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_dies_is_not_missed() {
+    let mut members = EtcdServer::start_cluster(3);
+    let urls: Vec<String> = members.iter().map(EtcdServer::url).collect();
+    let store = Etcd::connect(&urls, None).await.unwrap();
+    let mut seen = set(&store, "/registry/a", "begin").await;
+    let mut feed = store.changes("/registry/", seen).await.unwrap();
+    for (victim, member) in members.iter_mut().enumerate() {
+        member.kill();
+        let value = format!("without {victim}");
+        // A write may be cut off, and while the others elect a leader nothing is written.
+        let written = timeout(PATIENCE, async {
+            loop {
+                match store.commit(vec![put("/registry/a", Expect::Any, &value)]).await {
+                    Ok(revision) => break revision,
+                    Err(Error::Unavailable { .. }) => sleep(Duration::from_millis(20)).await,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        let written = written.await.expect("writes go on");
+        let read = timeout(PATIENCE, async {
+            loop {
+                match store.get("/registry/a").await {
+                    Ok(entry) => break entry.unwrap(),
+                    Err(Error::Unavailable { .. }) => sleep(Duration::from_millis(20)).await,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        let entry = read.await.expect("reads go on");
+        assert_eq!((&entry.value[..], entry.modified), (value.as_bytes(), written));
+        // Commits that were cut off may have happened too: only the last is known.
+        while seen < written {
+            match next(&mut *feed).await {
+                Ok(News::Changes(changes)) => seen = changes.last().unwrap().revision,
+                Ok(News::Progress(_)) => {}
+                Err(Error::Unavailable { .. }) => feed = again(&store, seen).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        member.restart();
+    }
+}
+
+/// Another feed after one that has ended, as soon as there can be one.
+async fn again(store: &Etcd, after: u64) -> Box<dyn store::Feed> {
+    let open = async {
+        loop {
+            match store.changes("/registry/", after).await {
+                Ok(feed) => break feed,
+                Err(Error::Unavailable { .. }) => sleep(Duration::from_millis(20)).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    timeout(PATIENCE, open).await.expect("feeds go on")
 }

@@ -7,6 +7,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
@@ -24,7 +25,9 @@ impl Port {
     pub fn reserve() -> Port {
         let handed_out = handed_out();
         let numbers = std::iter::repeat_with(random);
-        let outside = numbers.filter(|number| *number >= LOWEST && !handed_out.contains(number));
+        let outside = numbers.filter(|number| {
+            *number >= LOWEST && !handed_out.as_ref().is_some_and(|range| range.contains(number))
+        });
         outside.take(100_000).find_map(reserve).expect("a free port outside of what the system hands out")
     }
 
@@ -41,13 +44,13 @@ fn reserve(number: u16) -> Option<Port> {
     Some(Port { number, _reservation: reservation })
 }
 
-/// What the system hands out by itself; none where that would leave nothing.
-fn handed_out() -> std::ops::RangeInclusive<u16> {
+/// What the system hands out by itself; nothing is taken for that where it would leave nothing.
+fn handed_out() -> Option<RangeInclusive<u16>> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let ends: Vec<u16> = text.split_whitespace().flat_map(str::parse).collect();
     match ends[..] {
-        [first, last] if first > LOWEST + 1000 || last < u16::MAX - 1000 => first..=last,
-        _ => 1..=0,
+        [first, last] if first > LOWEST + 1000 || last < u16::MAX - 1000 => Some(first..=last),
+        _ => None,
     }
 }
 

@@ -133,6 +133,10 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         given => given.to_owned(),
     };
     Kind {
+        deprecated: deprecation_warning(definition, &version_name).map(Into::into),
+        stored_version: storage_version(definition)
+            .filter(|stored| *stored != version_name)
+            .map(str::to_owned),
         definition_name: definition_name(&group, &version_name, &kind),
         group,
         version: version_name,

@@ -147,6 +147,7 @@ const FACTS: &[(&str, &str, Fact)] = &[
     ("apps.v1.ReplicaSetSpec", "template", EMBEDDED),
     ("apps.v1.StatefulSetSpec", "template", EMBEDDED),
     ("apps.v1.StatefulSetSpec", "updateStrategy", EMBEDDED),
+    ("apps.v1.StatefulSetStatus", "availableReplicas", EMBEDDED),
     ("authentication.v1.SelfSubjectReviewStatus", "userInfo", EMBEDDED),
     ("authentication.v1.TokenReviewStatus", "user", EMBEDDED),
     ("autoscaling.v1.HorizontalPodAutoscalerSpec", "scaleTargetRef", EMBEDDED),

@@ -4,11 +4,14 @@
 //! one line in [`PLUGINS`].
 
 mod default_toleration_seconds;
+mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
 mod priority;
 mod rbac_escalation;
 mod service_account;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
 
 use crate::auth::User;
 use crate::context::Context;
@@ -66,8 +69,12 @@ const PLUGINS: &[(&str, Plugin)] = &[
     ("NamespaceLifecycle", namespace_lifecycle::admit),
     ("ServiceAccount", service_account::admit),
     ("NodeRestriction", node_restriction::admit),
+    ("TaintNodesByCondition", taint_nodes_by_condition::admit),
     ("DefaultTolerationSeconds", default_toleration_seconds::admit),
     ("Priority", priority::admit),
+    ("StorageObjectInUseProtection", storage_object_in_use_protection::admit),
+    // It sees what all others have put in.
+    ("LimitRanger", limit_ranger::admit),
     ("RBACEscalation", rbac_escalation::admit),
 ];
 

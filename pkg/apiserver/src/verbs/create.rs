@@ -8,13 +8,15 @@ use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{Inserted, TakenKey, set_revision};
-use crate::{crds, names, services, time, write};
+use crate::{crds, names, quota, services, time, write};
 use api::{Kind, Value, object};
 use bytes::Bytes;
 use http::StatusCode;
 
 /// A generated name or address that is taken is replaced by another this often.
 const MOST_ATTEMPTS: usize = 8;
+/// How often a create gives way to others that use up the same quota.
+const MOST_CHARGES: usize = 200;
 
 /// Creates the object in the body.
 pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
@@ -91,13 +93,21 @@ pub async fn create(
                 return Ok(Created { object: new, json });
             }
             Err(TakenKey(key)) if key == own_key => {
-                if !generates || attempt == MOST_ATTEMPTS {
+                if !generates || attempt >= MOST_ATTEMPTS {
                     return Err(ApiError::already_exists(kind, object::name(&new)));
                 }
             }
+            // Somebody else was charged at the same moment: what is left is looked up again.
+            Err(TakenKey(key)) if quota::is_quota(server, &key) && attempt < MOST_CHARGES => {
+                server.catch_up().await?;
+            }
             // An address that somebody else was given at the same moment: one that we chose is chosen again.
             Err(TakenKey(key)) => {
-                if services::asked_for(&object, &key) || attempt == MOST_ATTEMPTS {
+                if quota::is_quota(server, &key) {
+                    let quota = server.kind("", "resourcequotas");
+                    return Err(ApiError::modified(&quota, key.rsplit('/').next().unwrap_or_default()));
+                }
+                if services::asked_for(&object, &key) || attempt >= MOST_ATTEMPTS {
                     return Err(services::taken(kind, &new, &key));
                 }
                 server.catch_up().await?;

@@ -52,7 +52,8 @@ pub fn shaped(kind: &Kind, call: &Call<'_>, values: Vec<Value>, metadata: Value)
         }
         Shape::Metadata => table::partial_list(values.iter(), metadata),
         Shape::Object => {
-            json!({"kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": values})
+            let items: Vec<Value> = values.into_iter().map(|value| as_item(kind, value)).collect();
+            json!({"kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items})
         }
     };
     answer::formatted(call, StatusCode::OK, &list)
@@ -66,12 +67,27 @@ fn joined(resource: &Resource, metadata: &Value, objects: &[Arc<Object>]) -> Res
         kind.list_kind,
         kind.api_version()
     );
-    let bytes = |object: &Arc<Object>| match resource.is_ready_made(object.as_json()) {
-        true => Ok(object.json()),
-        false => Ok(in_version(kind, parse(object.as_json())?).to_string().into()),
+    let bytes = |object: &Arc<Object>| match resource.ready_made(object.as_json()) {
+        Some(opening) if kind.custom.is_none() => Ok(object.json().slice(opening..)),
+        Some(_) => Ok(object.json().slice(1..)),
+        None => {
+            let item = as_item(kind, in_version(kind, parse(object.as_json())?)).to_string();
+            Ok(bytes::Bytes::from(item).slice(1..))
+        }
     };
     let items = objects.iter().map(bytes).collect::<Result<_>>()?;
     Ok(answer::json_body(StatusCode::OK, Body::List(ListBody::new(opening.into(), items))))
+}
+
+/// An object as an item of a list: of built-in kinds the list says what they are, so that they do not.
+fn as_item(kind: &Kind, mut object: Value) -> Value {
+    if kind.custom.is_none()
+        && let Some(members) = object.as_object_mut()
+    {
+        members.remove("kind");
+        members.remove("apiVersion");
+    }
+    object
 }
 
 /// The objects that a collection request is about.

@@ -156,7 +156,7 @@ async fn bodies_that_are_too_large() {
     let mut object = pod("long");
     object["spec"]["containers"][0]["env"] = long.into();
     let answer = http.post(&format!("{PODS}?fieldManager=m"), &object).await;
-    assert!(matches!(answer.code, 201 | 413 | 422), "{}: {}", answer.code, answer.message());
+    assert_eq!(answer.code, 413, "{}", answer.message());
     let unknown: serde_json::Map<String, Value> = (0..100_000).map(|n| (format!("f{n}"), json!(1))).collect();
     let mut object = pod("unknown");
     object["spec"] = unknown.into();
@@ -174,70 +174,64 @@ async fn patches_that_are_meant_badly() {
     let path = format!("{DEPLOYMENTS}/web");
     let deep = format!("{}1{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
     let copies: Vec<Value> =
-        (0..10_000).map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/a{n}")})).collect();
+        (0..10_001).map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/a{n}")})).collect();
     let doubling: Vec<Value> =
         (0..60).map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/a{n}")})).collect();
-    let cases: Vec<(&str, &str, String, &[u16])> = vec![
-        ("no list", "application/json-patch+json", "{}".into(), &[400]),
-        ("no operation", "application/json-patch+json", r#"[{"op":"fly","path":"/a"}]"#.into(), &[400, 422]),
-        ("no path", "application/json-patch+json", r#"[{"op":"remove"}]"#.into(), &[400, 422]),
-        (
-            "a wrong pointer",
-            "application/json-patch+json",
-            r#"[{"op":"remove","path":"spec"}]"#.into(),
-            &[400, 422],
-        ),
+    let cases: Vec<(&str, &str, String, u16)> = vec![
+        ("no list", "application/json-patch+json", "{}".into(), 400),
+        ("no operation", "application/json-patch+json", r#"[{"op":"fly","path":"/a"}]"#.into(), 422),
+        ("no path", "application/json-patch+json", r#"[{"op":"remove"}]"#.into(), 422),
+        ("a wrong pointer", "application/json-patch+json", r#"[{"op":"remove","path":"spec"}]"#.into(), 422),
         (
             "a far index",
             "application/json-patch+json",
             r#"[{"op":"add","path":"/spec/template/spec/containers/99999999999","value":1}]"#.into(),
-            &[400, 422],
+            422,
         ),
-        (
-            "the whole object",
-            "application/json-patch+json",
-            r#"[{"op":"remove","path":""}]"#.into(),
-            &[400, 422],
-        ),
-        ("too many operations", "application/json-patch+json", Value::from(copies).to_string(), &[413, 422]),
-        ("doubling", "application/json-patch+json", Value::from(doubling).to_string(), &[400, 413, 422]),
+        ("the whole object", "application/json-patch+json", r#"[{"op":"remove","path":""}]"#.into(), 422),
+        ("too many operations", "application/json-patch+json", Value::from(copies).to_string(), 413),
+        ("doubling", "application/json-patch+json", Value::from(doubling).to_string(), 422),
         (
             "another name",
             "application/json-patch+json",
             r#"[{"op":"replace","path":"/metadata/name","value":"x"}]"#.into(),
-            &[400, 422],
+            400,
         ),
-        ("a list", "application/merge-patch+json", "[]".into(), &[400, 422]),
-        ("text", "application/merge-patch+json", "\"x\"".into(), &[400, 422]),
-        ("deep", "application/merge-patch+json", deep.clone(), &[400]),
-        ("another kind", "application/merge-patch+json", r#"{"kind":"Pod"}"#.into(), &[400]),
-        ("deep", "application/strategic-merge-patch+json", deep, &[400]),
+        ("a list", "application/merge-patch+json", "[]".into(), 400),
+        ("text", "application/merge-patch+json", "\"x\"".into(), 400),
+        ("deep", "application/merge-patch+json", deep.clone(), 400),
+        ("another kind", "application/merge-patch+json", r#"{"kind":"Pod"}"#.into(), 400),
+        ("deep", "application/strategic-merge-patch+json", deep, 400),
         (
             "an unknown directive",
             "application/strategic-merge-patch+json",
             r#"{"spec":{"$patch":"explode"}}"#.into(),
-            &[400, 422, 500],
+            422,
         ),
         (
             "no merge key",
             "application/strategic-merge-patch+json",
             r#"{"spec":{"template":{"spec":{"containers":[{"image":"x"}]}}}}"#.into(),
-            &[400, 422, 500],
+            422,
         ),
         (
             "an order of nonsense",
             "application/strategic-merge-patch+json",
             r#"{"spec":{"template":{"spec":{"$setElementOrder/containers":[1,[],{}]}}}}"#.into(),
-            &[400, 422, 500],
+            422,
         ),
-        ("no manager", "application/apply-patch+yaml", "{}".into(), &[422]),
-        ("plain JSON", "application/json", "{}".into(), &[415]),
+        ("no manager", "application/apply-patch+yaml", "{}".into(), 422),
+        ("plain JSON", "application/json", "{}".into(), 415),
     ];
-    for (what, media_type, body, codes) in cases {
+    let mut wrong = Vec::new();
+    for (what, media_type, body, code) in cases {
         let answer = http.send("PATCH", &path, &[("content-type", media_type)], body).await;
-        assert!(codes.contains(&answer.code), "{what} as {media_type}: {} {}", answer.code, answer.text());
+        if answer.code != code {
+            wrong.push(format!("{what} as {media_type}: {} {}", answer.code, answer.text()));
+        }
         assert_eq!(answer.json()["kind"], "Status", "{what}");
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     for (what, body) in [
         ("a list", "[]"),
         ("text", "x: ["),
@@ -314,17 +308,17 @@ async fn options_of_deletion_that_make_no_sense() {
     let http = server.http();
     http.post(DEPLOYMENTS, &deployment("web", 1)).await.expect(201);
     let path = format!("{DEPLOYMENTS}/web");
-    for (body, codes) in [
-        ("[]", &[400][..]),
-        ("{\"gracePeriodSeconds\": \"soon\"}", &[400]),
-        ("{\"preconditions\": []}", &[400]),
-        ("{\"propagationPolicy\": 7}", &[400]),
-        ("{\"propagationPolicy\": \"Up\"}", &[422]),
-        ("{\"dryRun\": [\"Some\"]}", &[422]),
-        ("{\"orphanDependents\": true, \"propagationPolicy\": \"Orphan\"}", &[422]),
+    for (body, code) in [
+        ("[]", 400),
+        ("{\"gracePeriodSeconds\": \"soon\"}", 400),
+        ("{\"preconditions\": []}", 400),
+        ("{\"propagationPolicy\": 7}", 400),
+        ("{\"propagationPolicy\": \"Up\"}", 422),
+        ("{\"dryRun\": [\"Some\"]}", 422),
+        ("{\"orphanDependents\": true, \"propagationPolicy\": \"Orphan\"}", 422),
     ] {
         let answer = http.send("DELETE", &path, &JSON, body).await;
-        assert!(codes.contains(&answer.code), "{body}: {} {}", answer.code, answer.text());
+        assert_eq!(answer.code, code, "{body}: {}", answer.text());
     }
     http.get(&path).await.expect(200);
 }

@@ -1,8 +1,10 @@
 //! Several apiservers as one, and one that comes and goes.
 
 use crate::{CONFIG_MAPS, config_map, names, version};
+use apiserver::EtcdConfig;
+use pki::{Authority, San};
 use serde_json::{Value, json};
-use testing::{Engine, Http, TestServer, in_time};
+use testing::{Engine, EtcdServer, EtcdTls, Http, TestServer, in_time};
 
 #[tokio::test]
 async fn what_one_acknowledged_the_other_shows() {
@@ -143,4 +145,51 @@ async fn ending_lets_requests_finish_and_ends_watches() {
     for name in &acknowledged {
         assert!(stored.contains(&name.as_str()), "{name} was acknowledged");
     }
+}
+
+#[tokio::test]
+async fn etcd_may_ask_for_a_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = jiff::Timestamp::now();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let authority = Authority::create("etcd", now).unwrap();
+    let ca_file = write("ca.crt", authority.pem());
+    let address: std::net::IpAddr = [127, 0, 0, 1].into();
+    let own = authority.server("etcd", &[San::Ip(address)], now).unwrap();
+    let tls = EtcdTls {
+        ca_file: ca_file.clone(),
+        cert_file: write("server.crt", &own.certificate),
+        key_file: write("server.key", &own.key),
+    };
+    let etcd = EtcdServer::start_secured(tls);
+    let client = authority.client("apiserver", &[], now).unwrap();
+    let config = EtcdConfig {
+        servers: vec![etcd.url()],
+        ca_file: Some(ca_file),
+        cert_file: Some(write("client.crt", &client.certificate)),
+        key_file: Some(write("client.key", &client.key)),
+    };
+    // Without a certificate, or with somebody else's, etcd does not talk to us.
+    let stranger = Authority::create("elsewhere", now).unwrap().client("apiserver", &[], now).unwrap();
+    let read = |path: &Option<std::path::PathBuf>| std::fs::read(path.as_ref().unwrap()).unwrap();
+    let identity = (stranger.certificate.clone().into(), stranger.key.clone().into());
+    for identity in [None, Some(identity)] {
+        let tls = store::Tls { ca: read(&config.ca_file), identity };
+        assert!(store::Etcd::connect(&config.servers, Some(tls)).await.is_err());
+    }
+    let server = TestServer::start_with(Engine::Embedded, |c| c.etcd = Some(config.clone())).await;
+    let http = server.http();
+    http.post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
+    assert_eq!(names(&http.get(CONFIG_MAPS).await.expect(200)), ["a"]);
+    let tls = store::Tls {
+        ca: read(&config.ca_file),
+        identity: Some((read(&config.cert_file), read(&config.key_file))),
+    };
+    let store = store::Etcd::connect(&config.servers, Some(tls)).await.unwrap();
+    let key = "/registry/core/configmaps/default/a";
+    assert!(store::Store::get(&store, key).await.unwrap().is_some(), "it is in etcd");
 }

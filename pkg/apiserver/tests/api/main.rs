@@ -1,10 +1,12 @@
 //! The apiserver as its clients see it: a real one, over TLS, on both engines where the engine matters.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod admission;
 mod bad_input;
 mod control_plane;
 mod crds;
 mod crud;
+mod http2;
 mod identity;
 mod kinds;
 mod kubectl;

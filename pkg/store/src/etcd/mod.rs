@@ -16,6 +16,7 @@
 //! # Keys
 //! Besides the callers' keyspaces the engine keeps some keys of its own, which callers never see.
 
+mod members;
 mod range;
 mod restore;
 mod revision;
@@ -26,11 +27,11 @@ use crate::{Entry, Error, Expect, Feed, Page, Range, Revision, Store, Write, che
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, GetResponse, Identity, KeyValue, KvClient,
-    ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchClient,
+    Certificate, Compare, CompareOp, ConnectOptions, GetResponse, Identity, KeyValue, KvClient,
+    ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
+use members::Members;
 use revision::SharedRead;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,15 +47,11 @@ const RESTORING_KEY: &str = "/minik8s.store/restoring";
 /// Written when there must be a change for the watch to see.
 const MARK_KEY: &str = "/minik8s.store/mark";
 
-/// How long one request may take.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connection is asked for a sign of life this often (etcd allows no more than every 5 s), …
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// … and given up when it does not answer.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// etcd itself limits what it takes; what it sends is limited by how we ask.
-const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 const COMPACTED: &str = "required revision has been compacted";
 const FUTURE: &str = "required revision is a future revision";
@@ -76,15 +73,12 @@ pub struct Etcd {
     follower: OnceCell<Follower>,
 }
 
-/// The connection, and how revisions are to be read.
+/// The connections, and how revisions are to be read.
 struct Link {
-    kv: KvClient,
-    watch: WatchClient,
+    members: Members,
     offset: AtomicU64,
     /// The highest revision that we know to be compacted.
     compacted: AtomicU64,
-    /// Keeps the set of endpoints open.
-    _client: Client,
 }
 
 impl Etcd {
@@ -103,15 +97,9 @@ impl Etcd {
             }
             options = options.with_tls(tls);
         }
-        let client =
-            Client::connect(endpoints, Some(options)).await.map_err(|e| unavailable("connect to etcd", e))?;
-        let link = Link {
-            kv: client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
-            watch: client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
-            offset: AtomicU64::new(0),
-            compacted: AtomicU64::new(0),
-            _client: client,
-        };
+        let members =
+            Members::new(endpoints, &options).await.map_err(|error| unavailable("connect to etcd", error))?;
+        let link = Link { members, offset: AtomicU64::new(0), compacted: AtomicU64::new(0) };
         link.offset.store(link.read_offset().await?, Ordering::Relaxed);
         Ok(Self { link: Arc::new(link), reads: SharedRead::default(), follower: OnceCell::new() })
     }
@@ -137,7 +125,7 @@ impl Store for Etcd {
             })
             .collect();
         let txn = Txn::new().when(compares).and_then(ops).or_else(gets);
-        let response = call("commit to etcd", self.link.kv.clone().txn(txn)).await?;
+        let response = self.link.transact("commit to etcd", &txn).await?;
         if response.succeeded() {
             return self.link.header(response.header());
         }
@@ -154,7 +142,8 @@ impl Store for Etcd {
     }
 
     async fn get(&self, key: &str) -> Result<Option<Entry>, Error> {
-        let mut response = call("read from etcd", self.link.kv.clone().get(key, None)).await?;
+        let get = |mut kv: KvClient| async move { kv.get(key, None).await };
+        let mut response = self.link.members.read("read from etcd", get).await?;
         Ok(self.link.entries(&mut response)?.pop())
     }
 
@@ -190,7 +179,8 @@ impl Store for Etcd {
 
     async fn compact(&self, revision: Revision) -> Result<(), Error> {
         let Some(physical) = self.link.physical(revision) else { return Ok(()) };
-        match call("compact etcd", self.link.kv.clone().compact(physical, None)).await {
+        let compact = |mut kv: KvClient| async move { kv.compact(physical, None).await };
+        match self.link.members.write("compact etcd", compact).await {
             Ok(_) => {}
             Err(error) if says(&error, COMPACTED) => {}
             Err(error) if says(&error, FUTURE) => {
@@ -255,13 +245,24 @@ impl Link {
 
     /// The present revision, by a linearizable read.
     async fn revision(&self) -> Result<Revision, Error> {
-        let response = call("read the revision of etcd", self.kv.clone().get(OFFSET_KEY, None)).await?;
+        let get = |mut kv: KvClient| async move { kv.get(OFFSET_KEY, None).await };
+        let response = self.members.read("read the revision of etcd", get).await?;
         self.header(response.header())
+    }
+
+    /// Does a transaction that writes.
+    async fn transact(&self, doing: &str, txn: &Txn) -> Result<TxnResponse, Error> {
+        let transact = |mut kv: KvClient| {
+            let txn = txn.clone();
+            async move { kv.txn(txn).await }
+        };
+        self.members.write(doing, transact).await
     }
 
     /// Makes a change that the watch must see.
     async fn mark(&self) -> Result<Revision, Error> {
-        let response = call("write to etcd", self.kv.clone().put(MARK_KEY, "", None)).await?;
+        let put = |mut kv: KvClient| async move { kv.put(MARK_KEY, "", None).await };
+        let response = self.members.write("write to etcd", put).await?;
         self.header(response.header())
     }
 }
@@ -272,17 +273,6 @@ fn holds(expect: Expect, current: Option<&Entry>) -> bool {
         (Expect::Any, _) | (Expect::Absent, None) => true,
         (Expect::Revision(revision), Some(entry)) => entry.modified == revision,
         _ => false,
-    }
-}
-
-/// Does a request, for as long as it may take.
-async fn call<T>(
-    doing: &str,
-    request: impl Future<Output = Result<T, etcd_client::Error>>,
-) -> Result<T, Error> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(result) => result.map_err(|error| unavailable(doing, error)),
-        Err(_) => Err(unavailable(doing, format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()))),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Reading part of the keyspace, in as many requests as it takes, at one revision.
 
-use super::{COMPACTED, FUTURE, Link, call, says};
+use super::{COMPACTED, FUTURE, Link, says};
 use crate::{Error, KEYSPACES, Page, Range, Revision};
-use etcd_client::GetOptions;
+use etcd_client::{GetOptions, KvClient};
 
 /// How many entries one request asks for: some megabytes of usual objects.
 const REQUEST_ENTRIES: usize = 500;
@@ -49,7 +49,11 @@ async fn request(
         };
         options = options.with_revision(physical);
     }
-    match call("read from etcd", link.kv.clone().get(from, Some(options))).await {
+    let get = |mut kv: KvClient| {
+        let options = options.clone();
+        async move { kv.get(from, Some(options)).await }
+    };
+    match link.members.read("read from etcd", get).await {
         Ok(mut response) => {
             let entries = link.entries(&mut response)?;
             let current = link.header(response.header())?;

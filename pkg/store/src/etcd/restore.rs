@@ -6,9 +6,9 @@
 //!
 //! While the mark stands, [`Etcd::connect`] refuses: nobody ever serves half a backup.
 
-use super::{Etcd, Link, OFFSET_KEY, OWN_KEYS, RESTORING_KEY, call};
+use super::{Etcd, Link, OFFSET_KEY, OWN_KEYS, RESTORING_KEY};
 use crate::{Entry, Error, KEYSPACES, Revision, unavailable};
-use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, KvClient, ResponseHeader, Txn, TxnOp, TxnOpResponse};
 use std::sync::atomic::Ordering;
 
 /// One transaction takes no more entries …
@@ -30,7 +30,7 @@ impl Etcd {
         let empty = |prefix: &&str| Compare::create_revision(*prefix, CompareOp::Equal, 0).with_prefix();
         let compares: Vec<_> = KEYSPACES.iter().chain([&OWN_KEYS]).map(empty).collect();
         let txn = Txn::new().when(compares).and_then([TxnOp::put(RESTORING_KEY, "", None)]);
-        if !call(doing, self.link.kv.clone().txn(txn)).await?.succeeded() {
+        if !self.link.transact(doing, &txn).await?.succeeded() {
             let taken = format!("it has keys under one of {KEYSPACES:?} or {OWN_KEYS:?}");
             return Err(unavailable(doing, taken));
         }
@@ -55,12 +55,14 @@ impl Restore<'_> {
         self.flush().await?;
         let doing = "finish a restore into etcd";
         // The steps of the restore are nobody's history.
-        let current = call(doing, self.link.kv.clone().get(RESTORING_KEY, None)).await?;
-        if let Some(header) = current.header() {
-            call(doing, self.link.kv.clone().compact(header.revision(), None)).await?;
+        let get = |mut kv: KvClient| async move { kv.get(RESTORING_KEY, None).await };
+        let current = self.link.members.read(doing, get).await?;
+        if let Some(revision) = current.header().map(ResponseHeader::revision) {
+            let compact = |mut kv: KvClient| async move { kv.compact(revision, None).await };
+            self.link.members.write(doing, compact).await?;
         }
         let ops = [TxnOp::put(OFFSET_KEY, base.to_string(), None), TxnOp::delete(RESTORING_KEY, None)];
-        call(doing, self.link.kv.clone().txn(Txn::new().and_then(ops))).await?;
+        self.link.transact(doing, &Txn::new().and_then(ops)).await?;
         self.link.offset.store(base, Ordering::Relaxed);
         Ok(())
     }
@@ -71,7 +73,7 @@ impl Restore<'_> {
         self.bytes = 0;
         if !ops.is_empty() {
             let txn = Txn::new().and_then(ops);
-            call("write a backup to etcd", self.link.kv.clone().txn(txn)).await?;
+            self.link.transact("write a backup to etcd", &txn).await?;
         }
         Ok(())
     }
@@ -82,7 +84,12 @@ impl Link {
     pub(super) async fn read_offset(&self) -> Result<Revision, Error> {
         let doing = "read the revision offset from etcd";
         let gets = [TxnOp::get(OFFSET_KEY, None), TxnOp::get(RESTORING_KEY, None)];
-        let response = call(doing, self.kv.clone().txn(Txn::new().and_then(gets))).await?;
+        let txn = Txn::new().and_then(gets);
+        let get = |mut kv: KvClient| {
+            let txn = txn.clone();
+            async move { kv.txn(txn).await }
+        };
+        let response = self.members.read(doing, get).await?;
         let responses = response.op_responses();
         let [TxnOpResponse::Get(offset), TxnOpResponse::Get(restoring)] = responses.as_slice() else {
             return Err(unavailable(doing, "it answered something else"));

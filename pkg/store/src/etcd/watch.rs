@@ -12,7 +12,8 @@
 //!
 //! Why no fragments: the client does not show whether more of a revision follows.
 
-use super::{Link, OWN_KEYS, call};
+use super::members::call;
+use super::{Link, OWN_KEYS};
 use crate::window::{History, Window};
 use crate::{Change, Error, KEYSPACES, Revision, unavailable};
 use async_trait::async_trait;
@@ -179,8 +180,10 @@ impl History for WatchHistory {
 async fn open(link: &Link, after: Revision) -> Result<WatchStream, Error> {
     let start = link.physical(after).unwrap_or(1);
     let options = WatchOptions::new().with_range(KEYS_END).with_start_revision(start);
-    let mut client = link.watch.clone();
-    let watch = call("watch etcd", client.watch(OWN_KEYS, Some(options))).await?;
+    let (mut client, turn) = link.members.watch();
+    let watch = call("watch etcd", client.watch(OWN_KEYS, Some(options))).await;
+    // Whoever tries again tries another member.
+    let watch = watch.inspect_err(|_| link.members.leave(turn))?;
     // A watch from the future would wait in silence: an etcd that lost its data must not go unnoticed.
     let current = link.revision().await?;
     if current < after {

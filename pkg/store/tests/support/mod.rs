@@ -8,6 +8,7 @@ mod etcd;
 mod port;
 
 pub use etcd::EtcdServer;
+pub use port::Port;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Change, Embedded, Error, Etcd, Expect, Feed, News, Page, Range, Revision, Store, Write};

@@ -17,7 +17,7 @@ pub use proxy::Proxy;
 use crate::{TestServer, eventually};
 use component::Component;
 use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use kubelets::Kubelets;
 use serde_json::json;
@@ -70,7 +70,11 @@ impl Cluster {
         let admin = server.admin();
         let nodes: Api<Node> = Api::all(admin.clone());
         for number in 0..config.nodes {
-            nodes.create(&PostParams::default(), &node(number, config.cpus)).await.expect("create a node");
+            let made = nodes.create(&PostParams::default(), &node(number, config.cpus)).await;
+            let name = made.expect("create a node").metadata.name.expect("a name");
+            // Nobody here sees that it is ready and takes the taint off that a new node has.
+            let ready = Patch::Merge(json!({"spec": {"taints": null}}));
+            nodes.patch(&name, &PatchParams::default(), &ready).await.expect("make the node ready");
         }
         let namespaces: Api<Namespace> = Api::all(admin.clone());
         eventually("the default namespace", || async { namespaces.get_opt("default").await.ok().flatten() })

@@ -16,7 +16,9 @@ pub(crate) fn kind() -> Kind {
     Kind {
         validate_name: names::dns_subdomain_name,
         create_on_update: true,
-        deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        deprecated: Some(
+            "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into(),
+        ),
         default,
         validate,
         columns: vec![

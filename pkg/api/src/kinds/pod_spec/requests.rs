@@ -11,13 +11,22 @@ pub type Amounts = BTreeMap<String, Quantity>;
 /// What the containers of a pod spec request together: the running ones' sum, or more if one that runs before
 /// them needs more.
 pub fn container_requests(spec: &Value) -> Amounts {
+    container_amounts(spec, "resources.requests")
+}
+
+/// What the containers of a pod spec are limited to together, summed as their requests are.
+pub fn container_limits(spec: &Value) -> Amounts {
+    container_amounts(spec, "resources.limits")
+}
+
+fn container_amounts(spec: &Value, path: &str) -> Amounts {
     let mut total = Amounts::new();
     for container in items(spec, "containers") {
-        add(&mut total, &amounts(container, "resources.requests"));
+        add(&mut total, &amounts(container, path));
     }
     let (mut sidecars, mut most) = (Amounts::new(), Amounts::new());
     for container in items(spec, "initContainers") {
-        let mut needed = amounts(container, "resources.requests");
+        let mut needed = amounts(container, path);
         if text(container, "restartPolicy") == "Always" {
             add(&mut total, &needed);
             add(&mut sidecars, &needed);
@@ -76,7 +85,8 @@ pub fn qos_class(spec: &Value) -> &'static str {
     }
 }
 
-fn amounts(holder: &Value, path: &str) -> Amounts {
+/// The amounts under a dotted path, such as `resources.requests`; what is no quantity is left out.
+pub fn amounts(holder: &Value, path: &str) -> Amounts {
     at(holder, path)
         .and_then(Value::as_object)
         .into_iter()
