@@ -227,10 +227,9 @@ impl Machine {
         }
     }
 
-    /// The processes that containers run under. The kubelet has containerd's socket among its flags too.
+    /// The processes that containers run under.
     pub fn shims(&self) -> Vec<i32> {
-        let kubelet = self.kubelet.as_ref().map(|kubelet| kubelet.id() as i32);
-        self.containerd.shims().into_iter().filter(|pid| Some(*pid) != kubelet).collect()
+        self.containerd.shims("k8s.io")
     }
 
     fn left(&self) -> Vec<String> {

@@ -304,7 +304,8 @@ fn ending(situation: Situation<'_>, plan: &mut Plan) -> Option<Ending> {
         return Some(Ending::Completed);
     }
     let deadline = pod.spec.as_ref()?.active_deadline_seconds?;
-    let started = memory.status.start_time.as_ref().or(pod.status.as_ref()?.start_time.as_ref())?;
+    let of_api = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let started = memory.status.start_time.as_ref().or(of_api)?;
     let ends = started.0 + jiff::SignedDuration::from_secs(deadline);
     if now >= ends {
         return Some(Ending::Failed {

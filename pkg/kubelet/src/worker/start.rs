@@ -6,7 +6,7 @@ use super::{hooks, image};
 use crate::error::chain;
 use crate::host::ContainerContext;
 use crate::plan::{HASH, container_of};
-use crate::runtime::{ContainerSpec, SandboxId};
+use crate::runtime::{ContainerSpec, ContainerState, SandboxId};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -95,11 +95,18 @@ async fn try_start(
     let view = match shared.runtime.start_container(pod_ref, sandbox, &spec).await {
         Ok(view) => view,
         Err(error) => {
-            let made = shared.runtime.pod(pod_ref).await.is_ok_and(|view| {
-                view.containers.iter().any(|other| other.name == name && other.attempt == attempt)
+            let view = shared.runtime.pod(pod_ref).await.ok();
+            let half = view.and_then(|view| {
+                view.containers.into_iter().find(|other| other.name == name && other.attempt == attempt)
             });
+            let made = half.as_ref().is_some_and(|half| half.state != ContainerState::Created);
             if made {
                 shared.events.container(pod, name, "Created", "Container created");
+            } else if let Some(half) = half {
+                // What could not be started begins anew.
+                if let Err(error) = shared.runtime.remove_container(&half.id).await {
+                    tracing::warn!(pod = pod_ref.name, container = name, error = chain(&error), "remove");
+                }
             }
             let reason = if made { "RunContainerError" } else { "CreateContainerError" };
             return Err(failed(reason, chain(&error)));
