@@ -177,15 +177,6 @@ impl TestServer {
         self.user(&format!("system:node:{name}"), &["system:nodes"])
     }
 
-    /// A kubeconfig with a certificate of the cluster's authority, for programs that are started with one.
-    pub fn kubeconfig(&self, name: &str, groups: &[&str]) -> String {
-        let read = |file: &str| std::fs::read_to_string(self.data_dir().join(file)).expect("the authority");
-        let authority = Authority::load(&read("ca.crt"), &read("ca.key")).expect("the authority");
-        let identity = authority.client(name, groups, jiff::Timestamp::now()).expect("a certificate");
-        let server = format!("https://{}", self.address);
-        pki::kubeconfig(&server, &read("ca.crt"), name, &identity.certificate, &identity.key)
-    }
-
     /// A client with a bearer token.
     pub fn token(&self, token: &str) -> Client {
         self.client(AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() })

@@ -109,10 +109,8 @@ impl Machine {
             command.arg(flag).arg(self.dir(dir));
         }
         if let Some(server) = &self.server {
-            let kubeconfig = self.dir("kubeconfig");
-            let text = server.kubeconfig(&format!("system:node:{NAME}"), &["system:nodes"]);
-            std::fs::write(&kubeconfig, text).expect("a kubeconfig");
-            command.arg("--kubeconfig").arg(kubeconfig);
+            let user = format!("system:node:{NAME}");
+            command.arg("--kubeconfig").arg(server.kubeconfig(server.address(), &user, &["system:nodes"]));
         }
         command.env("LOG", "warn,kubelet=debug").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.kubelet = Some(command.spawn().expect("the kubelet starts"));
