@@ -119,6 +119,8 @@ pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
         format!("--kubeconfig={}", config.display()),
         format!("--hostname-override={}", node.name),
         format!("--cluster-cidr={}", cluster.pod_cidr),
+        format!("--service-cluster-ip-range={}", cluster.service_cidr),
+        format!("--cluster-domain={}", cluster.dns_domain),
     ];
     Ok(vec![
         Service { name: "kubelet".to_owned(), command: kubelet },

@@ -57,6 +57,18 @@ pub fn remove(host: &Host) -> Result<()> {
     Ok(())
 }
 
+/// What an installed service runs, if it is installed.
+pub fn command(name: &str) -> Option<Vec<String>> {
+    let unit = std::fs::read_to_string(Path::new(layout::UNITS).join(format!("{name}.service")));
+    if let Some(line) =
+        unit.ok().and_then(|text| Some(text.split_once("ExecStart=")?.1.lines().next()?.to_owned()))
+    {
+        return Some(line.split(' ').map(str::to_owned).collect());
+    }
+    let text = std::fs::read_to_string(Path::new(layout::SERVICES).join(format!("{name}.json"))).ok()?;
+    serde_json::from_str::<Service>(&text).ok().map(|service| service.command)
+}
+
 fn install_units(host: &Host, services: &[Service]) -> Result<()> {
     for service in services {
         let unit = format!("{}.service", service.name);

@@ -14,8 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 static PROGRAM: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("minik8s");
-    let status =
-        Command::new("strip").args(["-o".as_ref(), program.as_os_str(), env!("CARGO_BIN_EXE_minik8s").as_ref()]).status();
+    let status = Command::new("strip")
+        .args(["-o".as_ref(), program.as_os_str(), env!("CARGO_BIN_EXE_minik8s").as_ref()])
+        .status();
     assert!(status.expect("strip runs").success());
     (folder, program)
 });
@@ -47,7 +48,8 @@ impl Node {
         while !condition(self) {
             if Instant::now() > ends {
                 let log = |file: &str| std::fs::read_to_string(self.machine.path(file)).unwrap_or_default();
-                let pods = self.machine.output(self.program(), &["kubectl", "get", "pods", "-A", "-o", "yaml"]);
+                let pods =
+                    self.machine.output(self.program(), &["kubectl", "get", "pods", "-A", "-o", "yaml"]);
                 panic!(
                     "waited in vain: {what}\n{}\n{}\n{}",
                     String::from_utf8_lossy(&pods.stdout),
@@ -80,7 +82,8 @@ fn init_runs_pods_and_reset_leaves_nothing() {
 
     // The control plane is there as pods.
     node.eventually("the control plane's pods are Running", |node| {
-        let phases = node.kubectl(&["get", "pods", "-n", "kube-system", "-o", "jsonpath={.items[*].status.phase}"]);
+        let phases =
+            node.kubectl(&["get", "pods", "-n", "kube-system", "-o", "jsonpath={.items[*].status.phase}"]);
         phases == "Running Running Running"
     });
 
@@ -90,7 +93,8 @@ fn init_runs_pods_and_reset_leaves_nothing() {
     std::fs::write(&yaml, include_str!("../../../testcases/hello.yaml")).expect("written");
     node.kubectl(&["apply", "-f", "/etc/web.yaml"]);
     node.kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
-    let addresses = node.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].status.podIP}"]);
+    let addresses =
+        node.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].status.podIP}"]);
     assert_eq!(addresses.split(' ').count(), 2, "{addresses}");
     for address in addresses.split(' ') {
         node.eventually("the pod answers", |node| {
@@ -105,13 +109,18 @@ fn init_runs_pods_and_reset_leaves_nothing() {
     assert!(node.run(&["kubeadm", "join", "10.89.0.1:6443"]).contains("nothing to do"));
 
     node.run(&["kubeadm", "reset", "--force"]);
+    // The kernel takes a moment to take a network namespace apart.
+    node.eventually("the pods' devices are gone", |node| {
+        !node.machine.run("ip", &["-o", "link"]).contains("veth")
+    });
     assert_eq!(traces(&node), before);
 }
 
 /// What a cluster leaves on a machine: containers, snapshots, devices, rules, mounts, files, processes.
 fn traces(node: &Node) -> Vec<String> {
-    let script = "ctr -n k8s.io containers ls -q; ctr -n k8s.io snapshots ls | tail -n +2; ip -o link | cut -d: -f2; \
-        iptables-save | grep -v '^#' | sed 's/\\[.*//'; grep -c . /proc/mounts; ls /etc/kubernetes /etc/minik8s /var/lib \
+    // Images that a person has imported are that person's; tables without rules are the kernel's.
+    let script = "ctr -n k8s.io containers ls -q; ctr -n k8s.io snapshots ls | tail -n +2 | grep -v Committed; \
+        ip -o link | cut -d: -f2; iptables-save | grep '^-A\\|^:KUBE\\|^:MINIK'; grep -c . /proc/mounts; ls /etc/kubernetes /etc/minik8s /var/lib \
         /var/log /usr/local/bin /usr/local/lib /run/netns 2>/dev/null; ls /proc | grep -c '^[0-9]'; ip route";
     node.machine.run("sh", &["-c", script]).lines().map(str::to_owned).collect()
 }

@@ -1,48 +1,56 @@
 //! Takes away everything that a kubelet has made on this machine: pods, their networks, mounts and control groups, and
 //! images of ours. For `kubeadm reset`; the kubelet itself must not run.
 
-use crate::runtime::containerd::{self, Containerd};
-use crate::runtime::{Error, Runtime};
+use crate::config::{NetworkConfig, RuntimeConfig};
+use crate::run::containerd;
+use crate::runtime::Runtime;
+use crate::{Config, Error};
 use nix::mount::{MntFlags, umount2};
 use std::path::{Path, PathBuf};
 
 /// The control group of all pods.
 const PODS_GROUP: &str = "/kubepods";
 
-/// Removes everything. How many pods there were. `root_dir` is the kubelet's; `images` are names to be forgotten.
-pub async fn cleanup(socket: &Path, root_dir: &Path, images: &[&str]) -> Result<usize, Error> {
-    let config = containerd::Config {
-        socket: socket.to_owned(),
-        root_dir: root_dir.join("runtime"),
-        ..containerd::Config::default()
-    };
-    let state_dir = config.state_dir.clone();
-    let runtime = Containerd::new(config)?;
-    let pods = runtime.pods().await?;
-    for sandbox in pods.iter().flat_map(|pod| &pod.sandboxes) {
-        runtime.remove_sandbox(&sandbox.id).await?;
-    }
-    for name in images {
-        if let Some(image) = runtime.image(name).await? {
-            runtime.remove_image(&image.id).await?;
+/// Removes everything that a kubelet with this configuration has made. How many pods there were. `images` are names to
+/// be forgotten.
+pub async fn cleanup(config: &Config, images: &[&str]) -> Result<usize, Error> {
+    let mut removed = 0;
+    if let RuntimeConfig::Containerd { socket } = &config.runtime {
+        let runtime = containerd(socket, config)?;
+        let pods = runtime.pods().await.map_err(Error::Runtime)?;
+        for sandbox in pods.iter().flat_map(|pod| &pod.sandboxes) {
+            runtime.remove_sandbox(&sandbox.id).await.map_err(Error::Runtime)?;
         }
+        for name in images {
+            if let Some(image) = runtime.image(name).await.map_err(Error::Runtime)? {
+                runtime.remove_image(&image.id).await.map_err(Error::Runtime)?;
+            }
+        }
+        runtime.close().await;
+        // Groups are files of the kernel: what is not empty stays, and says so.
+        let cgroups = runtime.cgroups();
+        let doing = "remove the control groups of";
+        cgroups.remove(PODS_GROUP).map_err(|source| Error::File {
+            doing,
+            path: PODS_GROUP.into(),
+            source,
+        })?;
+        removed = pods.len();
     }
-    runtime.close().await;
-    let failed = |doing: &str, source: Box<dyn std::error::Error + Send + Sync>| Error::Unavailable {
-        doing: doing.to_owned(),
+    if let NetworkConfig::Node(network) = &config.network {
+        let network =
+            network::Network::new((**network).clone()).map_err(|error| Error::Network(error.into()))?;
+        network.cleanup().await.map_err(|error| Error::Network(error.into()))?;
+    }
+    let root = &config.paths.root;
+    unmount_below(root).map_err(|source| Error::File {
+        doing: "unmount what is below",
+        path: root.clone(),
         source,
-    };
-    let network = network::Network::new(network::Config::default());
-    let network = network.map_err(|error| failed("find the pods' network", error.into()))?;
-    network.cleanup().await.map_err(|error| failed("remove the pods' network", error.into()))?;
-    runtime
-        .cgroups()
-        .remove(PODS_GROUP)
-        .map_err(|error| failed("remove the pods' control groups", error.into()))?;
-    unmount_below(root_dir).map_err(|error| failed("unmount the pods' volumes", error.into()))?;
+    })?;
     // Not there is as good as removed.
-    let _ = std::fs::remove_dir_all(state_dir);
-    Ok(pods.len())
+    let _ = config.state_dir.parent().map(std::fs::remove_dir_all);
+    Ok(removed)
 }
 
 /// Unmounts whatever is mounted below a folder, the last first.

@@ -10,8 +10,8 @@
 //! What to do for a pod is decided by one pure function, [`plan::plan_pod`]; everything else observes or obeys.
 
 pub mod admission;
-mod cleanup;
 pub mod certificates;
+mod cleanup;
 pub mod config;
 pub mod error;
 mod events;

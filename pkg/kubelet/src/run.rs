@@ -161,7 +161,7 @@ fn look_after_the_node(
 fn runtime(config: &Config) -> Result<Arc<dyn Runtime>, Error> {
     match &config.runtime {
         RuntimeConfig::Given(runtime) => Ok(runtime.clone()),
-        RuntimeConfig::Containerd { socket } => containerd(socket, config),
+        RuntimeConfig::Containerd { socket } => Ok(Arc::new(containerd(socket, config)?)),
     }
 }
 
@@ -244,7 +244,8 @@ fn addresses(config: &Config) -> Vec<String> {
     vec![outward.unwrap_or(IpAddr::from([127, 0, 0, 1])).to_string()]
 }
 
-fn containerd(socket: &std::path::Path, config: &Config) -> Result<Arc<dyn Runtime>, Error> {
+/// containerd, as this node uses it.
+pub(crate) fn containerd(socket: &std::path::Path, config: &Config) -> Result<Containerd, Error> {
     let defaults = containerd::Config::default();
     let runtime = Containerd::new(containerd::Config {
         socket: socket.to_owned(),
@@ -252,5 +253,5 @@ fn containerd(socket: &std::path::Path, config: &Config) -> Result<Arc<dyn Runti
         state_dir: config.state_dir.clone(),
         ..defaults
     });
-    Ok(Arc::new(runtime.map_err(Error::Runtime)?))
+    runtime.map_err(Error::Runtime)
 }

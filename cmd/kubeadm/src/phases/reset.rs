@@ -4,7 +4,7 @@ use super::{Phase, run_all};
 use crate::host::Host;
 use crate::{image, layout, node, services};
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, Parser};
 use futures::FutureExt;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -27,6 +27,8 @@ pub struct Flags {
 struct Reset {
     host: Host,
     containerd_socket: PathBuf,
+    /// What kube-proxy was started with: it takes away what it made when it is told so with the same words.
+    kubeproxy: Option<Vec<String>>,
 }
 
 const PHASES: &[Phase<Reset>] = &[
@@ -51,7 +53,9 @@ pub async fn run(flags: Flags) -> Result<()> {
 
 /// All phases, without asking.
 pub async fn remove_everything(host: Host, containerd_socket: &Path) -> Result<()> {
-    run_all(PHASES, &mut Reset { host, containerd_socket: containerd_socket.to_owned() }, &[]).await
+    let kubeproxy = services::command("kubeproxy");
+    let mut reset = Reset { host, containerd_socket: containerd_socket.to_owned(), kubeproxy };
+    run_all(PHASES, &mut reset, &[]).await
 }
 
 impl Reset {
@@ -67,19 +71,22 @@ impl Reset {
         {
             return Ok("nothing was removed".to_owned());
         }
-        let removed =
-            kubelet::cleanup(&self.containerd_socket, Path::new(layout::KUBELET), &[image::OWN, image::ETCD])
-                .await
-                .context("remove the pods (is containerd running?)")?;
+        // As the kubelet was told, so that everything is found where it was put.
+        let socket = format!("--container-runtime-endpoint={}", self.containerd_socket.display());
+        let config = kubelet::Config::from(kubelet::Flags::try_parse_from(["kubelet", &socket])?);
+        let removed = kubelet::cleanup(&config, &[image::OWN, image::ETCD])
+            .await
+            .context("remove the pods (is containerd running?)")?;
         Ok(format!("{removed} pods are gone"))
     }
 
     async fn rules(&mut self) -> Result<String> {
-        let program = Path::new(layout::PROGRAM);
-        if !program.exists() {
+        let Some([program, arguments @ ..]) = self.kubeproxy.as_deref() else {
             return Ok("no rules of ours".to_owned());
-        }
-        self.host.call(layout::PROGRAM, &["kubeproxy", "--cleanup"])?;
+        };
+        let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        arguments.push("--cleanup");
+        self.host.call(program, &arguments)?;
         Ok("rules and devices are gone".to_owned())
     }
 
