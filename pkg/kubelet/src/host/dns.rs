@@ -16,7 +16,8 @@ pub(super) fn host_name(pod: &Pod, cluster_domain: &str) -> Result<(String, Opti
     }
     let mut name = spec.hostname.clone().unwrap_or_else(|| pod.metadata.name.clone().unwrap_or_default());
     if name.len() > LONGEST_LABEL {
-        name.truncate(name.floor_char_boundary(LONGEST_LABEL));
+        // Names of objects are ASCII.
+        name.truncate(LONGEST_LABEL);
         name = name.trim_end_matches(['-', '.']).to_owned();
     }
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

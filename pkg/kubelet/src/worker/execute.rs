@@ -56,7 +56,10 @@ impl Execution {
                 }
                 return None;
             }
-            Action::MountVolumes => (Work::Volumes, self.mount_volumes().boxed()),
+            Action::MountVolumes => {
+                memory.refresh_at = None;
+                (Work::Volumes, self.mount_volumes().boxed())
+            }
             Action::StartSandbox { attempt } => (Work::Sandbox, self.start_sandbox(attempt).boxed()),
             Action::StartContainer { name, attempt, backoff } => {
                 memory.containers.entry(name.clone()).or_default().backoff = backoff;
