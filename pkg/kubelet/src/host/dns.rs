@@ -23,17 +23,17 @@ pub(super) fn host_name(pod: &Pod, cluster_domain: &str) -> Result<(String, Opti
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let domain = spec.subdomain.as_ref().filter(|subdomain| !subdomain.is_empty());
     let domain = domain.map(|subdomain| format!("{subdomain}.{namespace}.svc.{cluster_domain}"));
-    if spec.set_hostname_as_fqdn == Some(true) {
-        if let Some(domain) = &domain {
-            let full = format!("{name}.{domain}");
-            if full.len() > LONGEST_HOST_NAME {
-                return Err(format!(
-                    "failed to construct FQDN from Pod hostname and cluster domain, FQDN {full} is too long ({LONGEST_HOST_NAME} characters is the max, {} characters requested)",
-                    full.len()
-                ));
-            }
-            return Ok((full, Some(domain.clone())));
+    if spec.set_hostname_as_fqdn == Some(true)
+        && let Some(domain) = &domain
+    {
+        let full = format!("{name}.{domain}");
+        if full.len() > LONGEST_HOST_NAME {
+            return Err(format!(
+                "failed to construct FQDN from Pod hostname and cluster domain, FQDN {full} is too long ({LONGEST_HOST_NAME} characters is the max, {} characters requested)",
+                full.len()
+            ));
         }
+        return Ok((full, Some(domain.clone())));
     }
     Ok((name, domain))
 }
