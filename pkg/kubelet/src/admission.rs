@@ -22,10 +22,10 @@ fn reject(reason: impl Into<String>, message: impl Into<String>) -> Result<(), R
 /// Decides, beside the pods that are here.
 pub fn admit(pod: &Pod, others: &[Arc<Pod>], node: Option<&Node>) -> Result<(), Rejection> {
     let Some(spec) = &pod.spec else { return Ok(()) };
-    if let Some(os) = &spec.os {
-        if os.name != "linux" {
-            return reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
-        }
+    if let Some(os) = &spec.os
+        && os.name != "linux"
+    {
+        return reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
     }
     let others: Vec<&Pod> =
         others.iter().map(|other| &**other).filter(|other| uses_node(other, pod)).collect();

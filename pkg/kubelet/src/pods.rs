@@ -213,10 +213,10 @@ impl Pods {
         let Some(uid) = pod.metadata.uid.clone() else { return };
         let known = self.table.workers.read().get(&uid).map(Handle::wanted);
         if let Some(wanted) = known {
-            if wanted.pod != pod {
-                if let Some(worker) = self.table.workers.read().get(&uid) {
-                    worker.want(Wanted { pod, ..wanted });
-                }
+            if wanted.pod != pod
+                && let Some(worker) = self.table.workers.read().get(&uid)
+            {
+                worker.want(Wanted { pod, ..wanted });
             }
             return;
         }
@@ -353,10 +353,10 @@ impl Pods {
             }
         }
         for pod in self.shared.network.attached() {
-            if !self.table.contains(&pod.uid) {
-                if let Err(error) = self.shared.network.detach(&pod).await {
-                    tracing::warn!(pod = pod.name, %error, "take a pod that is gone off the network");
-                }
+            if !self.table.contains(&pod.uid)
+                && let Err(error) = self.shared.network.detach(&pod).await
+            {
+                tracing::warn!(pod = pod.name, %error, "take a pod that is gone off the network");
             }
         }
         if let Some(host) = &self.shared.host {

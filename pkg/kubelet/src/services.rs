@@ -93,10 +93,8 @@ impl Services {
             }
         }
         // A namespace's own service wins over the one that everybody gets.
-        if links {
-            if let Some(own) = known.get(&(namespace.to_owned(), "kubernetes".to_owned())) {
-                variables("kubernetes", own, &mut env);
-            }
+        if links && let Some(own) = known.get(&(namespace.to_owned(), "kubernetes".to_owned())) {
+            variables("kubernetes", own, &mut env);
         }
         Ok(env)
     }

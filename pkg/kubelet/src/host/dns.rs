@@ -16,23 +16,24 @@ pub(super) fn host_name(pod: &Pod, cluster_domain: &str) -> Result<(String, Opti
     }
     let mut name = spec.hostname.clone().unwrap_or_else(|| pod.metadata.name.clone().unwrap_or_default());
     if name.len() > LONGEST_LABEL {
-        name.truncate(name.floor_char_boundary(LONGEST_LABEL));
+        // Names of objects are ASCII.
+        name.truncate(LONGEST_LABEL);
         name = name.trim_end_matches(['-', '.']).to_owned();
     }
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let domain = spec.subdomain.as_ref().filter(|subdomain| !subdomain.is_empty());
     let domain = domain.map(|subdomain| format!("{subdomain}.{namespace}.svc.{cluster_domain}"));
-    if spec.set_hostname_as_fqdn == Some(true) {
-        if let Some(domain) = &domain {
-            let full = format!("{name}.{domain}");
-            if full.len() > LONGEST_HOST_NAME {
-                return Err(format!(
-                    "failed to construct FQDN from Pod hostname and cluster domain, FQDN {full} is too long ({LONGEST_HOST_NAME} characters is the max, {} characters requested)",
-                    full.len()
-                ));
-            }
-            return Ok((full, Some(domain.clone())));
+    if spec.set_hostname_as_fqdn == Some(true)
+        && let Some(domain) = &domain
+    {
+        let full = format!("{name}.{domain}");
+        if full.len() > LONGEST_HOST_NAME {
+            return Err(format!(
+                "failed to construct FQDN from Pod hostname and cluster domain, FQDN {full} is too long ({LONGEST_HOST_NAME} characters is the max, {} characters requested)",
+                full.len()
+            ));
         }
+        return Ok((full, Some(domain.clone())));
     }
     Ok((name, domain))
 }

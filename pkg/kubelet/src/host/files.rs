@@ -108,10 +108,10 @@ pub(super) fn remove_logs(paths: &Paths, pod: &PodRef) {
 pub(super) fn sweep(paths: &Paths, known: &std::collections::BTreeSet<String>) {
     for entry in std::fs::read_dir(paths.root.join("pods")).into_iter().flatten().flatten() {
         let uid = entry.file_name().to_string_lossy().into_owned();
-        if !known.contains(&uid) {
-            if let Err(error) = crate::volumes::remove_tree(&entry.path()) {
-                tracing::warn!(uid, %error, "remove what a pod left");
-            }
+        if !known.contains(&uid)
+            && let Err(error) = crate::volumes::remove_tree(&entry.path())
+        {
+            tracing::warn!(uid, %error, "remove what a pod left");
         }
     }
     for entry in std::fs::read_dir(&paths.pod_logs).into_iter().flatten().flatten() {

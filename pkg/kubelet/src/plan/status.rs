@@ -154,13 +154,13 @@ fn container_status(
         .map(|previous| state_of(situation, previous))
         .or_else(|| old.filter(|old| old.container_id != id_of(situation, view)).and_then(terminated))
         .or_else(|| old.and_then(|old| old.last_state.clone()));
-    if ending.is_none() {
-        if let Some(waiting) = waiting(situation, kind, container, view) {
-            if state.terminated.is_some() {
-                last_state = Some(state);
-            }
-            state = waiting;
+    if ending.is_none()
+        && let Some(waiting) = waiting(situation, kind, container, view)
+    {
+        if state.terminated.is_some() {
+            last_state = Some(state);
         }
+        state = waiting;
     }
     let running = state.running.is_some();
     let probed = situation.memory.probed.get(&view.id).copied().unwrap_or_default();

@@ -100,10 +100,10 @@ impl Folder {
     }
 
     fn take(&self, path: &Path, text: String, before: Option<Known>) -> Known {
-        if let Some(known) = &before {
-            if known.text == text {
-                return Known { text, pod: known.pod.clone() };
-            }
+        if let Some(known) = &before
+            && known.text == text
+        {
+            return Known { text, pod: known.pod.clone() };
         }
         match manifest::parse(&text, path, &self.node) {
             Ok(mut pod) => {

@@ -42,10 +42,10 @@ pub(super) fn write(dir: &Path, files: &Files, now: Timestamp) -> Result<()> {
         check(path)?;
     }
     let old = fs::read_link(dir.join(DATA)).ok();
-    if let Some(old) = &old {
-        if is_same(&dir.join(old), files)? {
-            return link(dir, files);
-        }
+    if let Some(old) = &old
+        && is_same(&dir.join(old), files)?
+    {
+        return link(dir, files);
     }
     let stamp = now.strftime("..%Y_%m_%d_%H_%M_%S").to_string();
     let name = format!("{stamp}.{:010}", now.subsec_nanosecond());

@@ -56,7 +56,10 @@ impl Execution {
                 }
                 return None;
             }
-            Action::MountVolumes => (Work::Volumes, self.mount_volumes().boxed()),
+            Action::MountVolumes => {
+                memory.refresh_at = None;
+                (Work::Volumes, self.mount_volumes().boxed())
+            }
             Action::StartSandbox { attempt } => (Work::Sandbox, self.start_sandbox(attempt).boxed()),
             Action::StartContainer { name, attempt, backoff } => {
                 memory.containers.entry(name.clone()).or_default().backoff = backoff;
@@ -198,11 +201,11 @@ impl Execution {
 
     async fn clean_up(self) -> Change {
         let mut is_clean = self.detach().await;
-        if let Some(host) = &self.shared.host {
-            if let Err(error) = host.clean(&self.pod_ref).await {
-                tracing::warn!(pod = self.pod_ref.name, error = chain(&error), "remove what a pod left");
-                is_clean = false;
-            }
+        if let Some(host) = &self.shared.host
+            && let Err(error) = host.clean(&self.pod_ref).await
+        {
+            tracing::warn!(pod = self.pod_ref.name, error = chain(&error), "remove what a pod left");
+            is_clean = false;
         }
         if is_clean {
             return Change::Cleaned;

@@ -32,7 +32,9 @@ pub(super) async fn collect(
     }
     messages.retain(|_, message| {
         // An empty one is kept as well, so that it is not read again.
-        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+        while message.len() > LONGEST_MESSAGE {
+            message.pop();
+        }
         true
     });
 }
@@ -54,7 +56,8 @@ async fn read(pod: &Pod, container: &ContainerView, file: &Path, code: i32) -> S
         text.push('\n');
     }
     let cut = text.len().saturating_sub(LONGEST_LOG);
-    text[text.ceil_char_boundary(cut)..].to_owned()
+    let cut = (cut..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    text[cut..].to_owned()
 }
 
 /// What a line of a log in the CRI format says: `time stream tag content`.

@@ -63,11 +63,12 @@ impl Memory {
             Change::Nothing => {}
             Change::VolumesReady(refresh_at) => {
                 self.volumes = Volumes::Ready;
-                self.refresh_at = refresh_at;
+                // What changed meanwhile is not forgotten.
+                self.refresh_by(refresh_at);
             }
             Change::VolumesFailed => match self.volumes {
                 // What is mounted stays, if not up to date.
-                Volumes::Ready => self.refresh_at = Some(now + RETRY),
+                Volumes::Ready => self.refresh_by(Some(now + RETRY)),
                 _ => self.volumes = Volumes::Failed(now + SOON),
             },
             Change::SandboxFailed => self.sandbox_retry_at = Some(now + SOON),
@@ -84,6 +85,13 @@ impl Memory {
             }
             Change::Cleaned => self.cleaned = true,
         }
+    }
+
+    fn refresh_by(&mut self, at: Option<Timestamp>) {
+        self.refresh_at = match (self.refresh_at, at) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
     }
 
     /// What a probe found.
