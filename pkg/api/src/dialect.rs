@@ -108,7 +108,8 @@ fn pod(spec: &mut Value, notes: &mut Vec<String>) {
     for list in ["initContainers", "containers"] {
         for container in elements(spec, list) {
             for kind in ["limits", "requests"] {
-                let Some(resources) = container["resources"].get_mut(kind).and_then(Value::as_object_mut)
+                let Some(resources) =
+                    container.pointer_mut(&format!("/resources/{kind}")).and_then(Value::as_object_mut)
                 else {
                     continue;
                 };

@@ -181,7 +181,7 @@ fn usage(used: &Value) -> Option<Value> {
 /// A quantity in its shortest form, `250m` rather than `250000000n`.
 fn cores(mut nano: u64) -> String {
     for suffix in ["n", "u", "m"] {
-        if nano % 1000 != 0 {
+        if !nano.is_multiple_of(1000) {
             return format!("{nano}{suffix}");
         }
         nano /= 1000;
@@ -190,7 +190,7 @@ fn cores(mut nano: u64) -> String {
 }
 
 fn bytes(bytes: u64) -> String {
-    if bytes % 1024 == 0 && bytes > 0 { format!("{}Ki", bytes / 1024) } else { bytes.to_string() }
+    if bytes.is_multiple_of(1024) && bytes > 0 { format!("{}Ki", bytes / 1024) } else { bytes.to_string() }
 }
 
 #[cfg(test)]
