@@ -61,11 +61,11 @@ pub async fn run() -> Result<()> {
             stays
         });
         for (name, service) in wanted {
-            if !running.contains_key(&name) {
+            running.entry(name).or_insert_with(|| {
                 let stop = CancellationToken::new();
                 keepers.spawn(keep(service.clone(), stop.clone()));
-                running.insert(name, (service, stop));
-            }
+                (service, stop)
+            });
         }
         loop {
             tokio::select! {

@@ -43,6 +43,7 @@ pub enum Object {
 
 /// What a watch tells.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "most events are objects, and none lives long")]
 pub enum Event {
     /// An object is as it is.
     Set(Object),

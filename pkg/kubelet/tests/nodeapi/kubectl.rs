@@ -104,7 +104,7 @@ async fn kubectl_shows_and_follows_logs() {
     let shown = output(command(&cluster, &kubectl, &["logs", "web", "--tail=1"]), b"").await;
     assert_eq!(succeeded(&shown), "two\n");
     cluster.node.runtime.kill(&id);
-    let last = in_time("the end", tokio::task::spawn_blocking(move || next())).await.unwrap();
+    let last = in_time("the end", tokio::task::spawn_blocking(next)).await.unwrap();
     assert_eq!(last, None);
     assert!(follow.0.wait().unwrap().success());
 }

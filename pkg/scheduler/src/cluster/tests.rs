@@ -657,11 +657,11 @@ proptest! {
                 }
                 Step::Pod(id, kind) => {
                     let name = format!("p{id}");
-                    if !pods.contains_key(&name) {
+                    pods.entry(name.clone()).or_insert_with(|| {
                         let pod = varied(&name, kind);
                         world.set_pod(&pod);
-                        pods.insert(name, pod);
-                    }
+                        pod
+                    });
                 }
                 Step::Going(id) => {
                     if let Some(pod) = pods.get_mut(&format!("p{id}")) {
