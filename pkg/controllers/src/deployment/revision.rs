@@ -171,7 +171,7 @@ fn annotate(set: &mut ReplicaSet, deployment: &Deployment, next: i64) {
         }
     }
     let old_number = old.as_deref().map_or(Some(0), |old| old.parse::<i64>().ok());
-    if !old_number.is_some_and(|old| old < next) {
+    if old_number.is_none_or(|old| old >= next) {
         return;
     }
     annotations.insert(REVISION.into(), next.to_string());
