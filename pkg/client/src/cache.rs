@@ -222,7 +222,7 @@ impl<K: Resource + Debug> State<K> {
     }
 
     fn replace(&mut self, objects: Vec<K>, asked: Instant) -> Vec<Change<K>> {
-        let listed: BTreeSet<Key> = objects.iter().map(|object| Key::of(object)).collect();
+        let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
         let gone: Vec<Key> = self.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
         let mut changes: Vec<Change<K>> = gone.iter().filter_map(|key| self.forget(key)).collect();
         for object in objects {

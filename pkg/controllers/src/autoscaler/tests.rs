@@ -70,7 +70,8 @@ fn propose(pods: &[&str], usage: &[i64], current: i32, target: Value) -> Result<
 
 #[test]
 fn replicas_follow_utilization() {
-    let cases: &[(&str, &[&str], &[i64], i32, i64, i32)] = &[
+    type Case = (&'static str, &'static [&'static str], &'static [i64], i32, i64, i32);
+    let cases: &[Case] = &[
         ("up", &["", "", ""], &[300, 500, 700], 3, 30, 5),
         ("up, but some are not ready", &["unready", "", ""], &[300, 500, 700], 3, 30, 4),
         ("up, but some are not there yet", &["", "pending", "pending"], &[500, 500, 500], 3, 30, 3),

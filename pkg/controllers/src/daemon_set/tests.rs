@@ -149,7 +149,8 @@ fn with_surge_the_new_pod_comes_first() {
     let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}});
     let surging = || set(json!({"updateStrategy": strategy}));
     let nodes = [node("a", ""), node("b", "")];
-    let cases: &[(&str, &[(&str, &str)], &[&str])] = &[
+    type Case = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
+    let cases: &[Case] = &[
         ("beside the old one", &[("a", "v1 ready"), ("b", "v1 ready")], &["+a"]),
         ("no more than allowed", &[("a", "v1 ready"), ("a", "v2"), ("b", "v1 ready")], &[]),
         (

@@ -7,6 +7,9 @@ use crate::pods;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
+/// The pod of the new version, and that of the old one.
+type Versions = (Option<Arc<Pod>>, Option<Arc<Pod>>);
+
 impl Step<'_> {
     /// How many nodes may have two pods, and how many none.
     pub fn limits(&self) -> (i32, i32) {
@@ -37,7 +40,7 @@ impl Step<'_> {
     }
 
     /// The pod of the new and that of the old version on a node; `None` if there are more.
-    fn versions(&self, node: &str) -> Option<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+    fn versions(&self, node: &str) -> Option<Versions> {
         let pods = self.pods.get(node).into_iter().flatten().filter(|pod| !pods::is_going(pod.as_ref()));
         let (new, old): (Vec<_>, Vec<_>) = pods.cloned().partition(|pod| self.is_updated(pod));
         (new.len() <= 1 && old.len() <= 1).then(|| (new.into_iter().next(), old.into_iter().next()))

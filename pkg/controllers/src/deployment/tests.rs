@@ -99,7 +99,8 @@ fn a_new_deployment_gets_a_set_of_its_size() {
 #[test]
 fn a_rolling_update_stays_within_its_limits() {
     // Old and new, as (size, pods, available); then what is done.
-    let cases: &[(&str, (i32, i32, i32), (i32, i32, i32), &[&str])] = &[
+    type Case = (&'static str, (i32, i32, i32), (i32, i32, i32), &'static [&'static str]);
+    let cases: &[Case] = &[
         ("there is room above", (10, 10, 10), (0, 0, 0), &["web-v2=3"]),
         ("the old ones may go down to the least", (10, 10, 10), (3, 3, 0), &["web-v1=8"]),
         ("pods that are still there take up room", (8, 10, 10), (3, 3, 0), &[]),

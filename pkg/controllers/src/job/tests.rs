@@ -94,7 +94,8 @@ fn types(status: &JobStatus) -> Vec<String> {
 
 #[test]
 fn so_many_run_at_once_as_are_still_needed() {
-    let cases: &[(&str, Value, Value, &[Arc<Pod>], &[&str])] = &[
+    type Case<'a> = (&'a str, Value, Value, &'a [Arc<Pod>], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         ("at first", json!({}), json!({}), &[], &["+", "+", "status"]),
         (
             "one ran",

@@ -81,7 +81,8 @@ fn a_new_set_begins_with_its_revision() {
 
 #[test]
 fn pods_come_up_one_after_the_other() {
-    let cases: &[(&str, &[Arc<Pod>], &[&str])] = &[
+    type Case<'a> = (&'a str, &'a [Arc<Pod>], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         ("the first", &[], &["Create db-0"]),
         ("waits until it is ready", &[pod(0, "")], &[]),
         ("the second", &[pod(0, "ready")], &["Create db-1"]),
@@ -116,7 +117,8 @@ fn in_parallel_nobody_waits() {
 
 #[test]
 fn updates_go_downwards_to_the_partition() {
-    let cases: &[(&str, i32, &[Arc<Pod>], &[&str])] = &[
+    type Case<'a> = (&'a str, i32, &'a [Arc<Pod>], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         ("the last first", 0, &[pod(0, "ready"), pod(1, "ready"), pod(2, "ready")], &["Delete db-2"]),
         ("then its successor", 0, &[pod(0, "ready"), pod(1, "ready")], &["Create db-2"]),
         ("which is waited for", 0, &[pod(0, "ready"), pod(1, "ready"), pod(2, "v2")], &[]),
