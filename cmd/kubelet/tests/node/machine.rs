@@ -209,10 +209,16 @@ impl Machine {
 
     /// Waits until nothing of pods is left on the machine: containers, network devices, mounts, cgroups, folders.
     pub async fn nothing_is_left(&self) {
+        self.nothing_is_left_but(&[]).await;
+    }
+
+    /// The same, but for what begins with one of these.
+    pub async fn nothing_is_left_but(&self, known: &[&str]) {
         let left = RefCell::new(Vec::new());
         let waiting = tokio::time::timeout(PATIENCE, async {
             loop {
-                let now = self.left();
+                let mut now = self.left();
+                now.retain(|left| !known.iter().any(|known| left.starts_with(known)));
                 if now.is_empty() {
                     return;
                 }
