@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(config.taints[0].effect, "NoSchedule");
         assert_eq!(config.log_max_bytes, 1 << 20);
         assert!(
-            matches!(config.runtime, RuntimeConfig::Containerd { socket } if socket == PathBuf::from("/x.sock"))
+            matches!(config.runtime, RuntimeConfig::Containerd { socket } if socket == std::path::Path::new("/x.sock"))
         );
     }
 

@@ -91,7 +91,7 @@ async fn kubectl_shows_and_follows_logs() {
     .unwrap();
     assert_eq!(first.as_deref(), Some("one"));
     cluster.node.runtime.tell(&id, "two\n").await;
-    let (second, mut next) = in_time(
+    let (second, next) = in_time(
         "the second line",
         tokio::task::spawn_blocking(move || {
             let mut next = next;
