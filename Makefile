@@ -3,9 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 BIN := bin
-DATA ?= $(HOME)/.minik8s
-PORT ?= 6443
-PROGRAMS := apiserver
+PROGRAMS := apiserver controller-manager kubeadm kubectl kubelet kubeproxy scheduler
 TARGET := x86_64-unknown-linux-gnu
 RELEASE := --release --target $(TARGET)
 STATIC := RUSTFLAGS="-C target-feature=+crt-static"
@@ -17,10 +15,11 @@ help: ## list what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: packages ## build the programs, static, into bin/
-	$(STATIC) $(CARGO) build $(RELEASE) $(PROGRAMS:%=-p %-cmd)
+	$(STATIC) $(CARGO) build $(RELEASE) -p minik8s-cmd
 	@mkdir -p $(BIN)
-	@for p in $(PROGRAMS); do install -m 755 target/$(TARGET)/release/$$p $(BIN)/$$p; done
-	@ls -lh $(PROGRAMS:%=$(BIN)/%) | awk '{ print "  " $$9 "  " $$5 }'
+	@install -m 755 target/$(TARGET)/release/minik8s $(BIN)/minik8s
+	@for p in $(PROGRAMS); do ln -sf minik8s $(BIN)/$$p; done
+	@echo "  $(BIN)/minik8s ($$(du -h --apparent-size $(BIN)/minik8s | cut -f1)), called as: $(PROGRAMS)"
 
 test: test-packages ## install what the tests need and run them all
 	scripts/test
@@ -38,11 +37,11 @@ bench: build test-packages ## print the table of benchmarks (PEER=kubeconfig mea
 soak: test-packages ## the long versions of the tests that look for rare faults
 	SOAK=1 scripts/test
 
-up: build ## start an apiserver here and show it in use
-	scripts/up $(DATA) $(PORT)
+up: build ## make a one-machine cluster of this machine, and show a demo answering
+	scripts/up
 
-down: ## stop it and remove its data
-	scripts/down $(DATA)
+down: ## take the cluster away again
+	scripts/down
 
 fuzz: ## fuzz decoding, selectors and patches for a minute each (needs a nightly toolchain and cargo-fuzz)
 	@for t in $$(cd fuzz && $(CARGO) +nightly fuzz list); do (cd fuzz && $(CARGO) +nightly fuzz run $$t -- -max_total_time=60) || exit 1; done

@@ -61,6 +61,13 @@ impl Node {
         }
     }
 
+    /// The page at an address, as this machine sees it; empty if there is none.
+    fn fetch(&self, address: &str) -> String {
+        let answer =
+            self.machine.output("busybox", &["wget", "-T", "5", "-qO-", &format!("http://{address}/")]);
+        String::from_utf8_lossy(&answer.stdout).into_owned()
+    }
+
     fn import(&self, image: &str) {
         let folder = tempfile::tempdir().expect("a folder");
         let archive = folder.path().join("image.tar");
@@ -97,11 +104,12 @@ fn init_runs_pods_and_reset_leaves_nothing() {
         node.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].status.podIP}"]);
     assert_eq!(addresses.split(' ').count(), 2, "{addresses}");
     for address in addresses.split(' ') {
-        node.eventually("the pod answers", |node| {
-            let answer = node.machine.output("busybox", &["wget", "-qO-", &format!("http://{address}/")]);
-            String::from_utf8_lossy(&answer.stdout).starts_with("hello-")
-        });
+        node.eventually("the pod answers", |node| node.fetch(address).starts_with("hello-"));
     }
+
+    // So does their service.
+    let address = node.kubectl(&["get", "service", "hello", "-o", "jsonpath={.spec.clusterIP}"]);
+    node.eventually("the service answers", |node| node.fetch(&address).starts_with("hello-"));
 
     // Init again changes nothing and says so; joining here is a no-op that says so.
     let again = node.machine.output(node.program(), &["kubeadm", "init"]);
@@ -114,6 +122,58 @@ fn init_runs_pods_and_reset_leaves_nothing() {
         !node.machine.run("ip", &["-o", "link"]).contains("veth")
     });
     assert_eq!(traces(&node), before);
+}
+
+#[test]
+fn a_second_machine_joins_and_leaves() {
+    let switch = Switch::new();
+    let (first, second) = (Node::boot(&switch, "m1", 1), Node::boot(&switch, "m2", 2));
+    let before = traces(&second);
+    let said = first.run(&["kubeadm", "init"]);
+    let line =
+        said.lines().find(|line| line.trim().starts_with("kubeadm join")).expect("the line to join by");
+    let words: Vec<&str> = line.split_whitespace().collect();
+
+    // With a wrong token it says what is wrong, and leaves nothing behind.
+    let mut wrong = words.clone();
+    wrong[4] = "aaaaaa.0123456789abcdef";
+    let refused = second.machine.output(second.program(), &wrong);
+    assert!(!refused.status.success());
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(errors.contains("does not know the token aaaaaa"), "{errors}");
+    assert_eq!(traces(&second), before);
+
+    second.run(&words);
+    let names = first.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]);
+    assert_eq!(names, "m1 m2");
+
+    // Pods run on both, and each machine reaches all of them and their service.
+    first.import("httpd");
+    second.import("httpd");
+    std::fs::write(first.machine.path("/etc/web.yaml"), include_str!("../../../testcases/hello.yaml"))
+        .expect("written");
+    first.kubectl(&["apply", "-f", "/etc/web.yaml"]);
+    first.kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
+    let nodes =
+        first.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].spec.nodeName}"]);
+    assert!(nodes.contains("m1") && nodes.contains("m2"), "{nodes}");
+    let addresses =
+        first.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].status.podIP}"]);
+    let service = first.kubectl(&["get", "service", "hello", "-o", "jsonpath={.spec.clusterIP}"]);
+    for node in [&first, &second] {
+        for address in addresses.split(' ').chain([service.as_str()]) {
+            node.eventually("every pod and the service answer", |node| {
+                node.fetch(address).starts_with("hello-")
+            });
+        }
+    }
+
+    second.run(&["kubeadm", "reset", "--force"]);
+    second.eventually("its pods' devices are gone", |node| {
+        !node.machine.run("ip", &["-o", "link"]).contains("veth")
+    });
+    assert_eq!(traces(&second), before);
+    first.kubectl(&["delete", "node", "m2"]);
 }
 
 /// What a cluster leaves on a machine: containers, snapshots, devices, rules, mounts, files, processes.

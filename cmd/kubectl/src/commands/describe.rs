@@ -59,7 +59,7 @@ fn describe(resource: &Resource, object: &Value) -> String {
         let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
         lines.push(("Controlled By".into(), format!("{}/{}", text("kind"), text("name"))));
     }
-    let width = lines.iter().map(|(title, _)| title.len()).max().unwrap_or_default() + 2;
+    let width = lines.iter().map(|(title, _)| title.len()).max().unwrap_or_default() + 3;
     let mut text = String::new();
     for (title, value) in lines {
         let title = if title.is_empty() { title } else { format!("{title}:") };

@@ -55,7 +55,6 @@ fn parse(text: &str) -> Result<Condition> {
         return Ok(Condition::Status(name.to_lowercase(), value.to_lowercase()));
     }
     if let Some(rest) = text.strip_prefix("jsonpath=") {
-        let rest = rest.trim_matches('\'');
         let (path, value) = match rest.rfind("}=") {
             Some(at) => (&rest[..=at], Some(rest[at + 2..].trim_matches('"').to_owned())),
             None => (rest, None),
@@ -127,7 +126,7 @@ mod tests {
         check("condition=ready=false", false);
         check("condition=Initialized", false);
         check("jsonpath={.status.phase}=Running", true);
-        check("jsonpath='{.status.phase}'=Pending", false);
+        check("jsonpath={.status.phase}=Pending", false);
         check("delete", false);
         assert!(parse("ready").is_err());
     }

@@ -167,6 +167,10 @@ fn schedule(view: &View, spec: &CronJobSpec, status: &mut CronJobStatus, plan: &
     }
     let job = new_job(cron_job, spec, time, &times);
     let is_started = view.jobs.iter().any(|other| other.metadata.name == job.metadata.name);
+    if is_started {
+        // Started by a plan whose status did not get through.
+        status.last_schedule_time = Some(Time(time));
+    }
     if is_started || last == Some(time) {
         return;
     }

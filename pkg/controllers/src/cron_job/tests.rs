@@ -74,6 +74,10 @@ fn a_time_is_not_started_twice() {
     let started = job(&format!("tick-{}", minute("2026-01-01T01:00:00Z")), None);
     let plan = plan_at("2026-01-01T01:00:05Z", cron_job(json!({}), Value::Null), &[started]);
     assert_eq!(done(&plan), Vec::<String>::new(), "the status was lost, the job was not");
+    assert_eq!(
+        plan.status.expect("it is made up for").body["status"]["lastScheduleTime"],
+        "2026-01-01T01:00:00Z"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use k8s_openapi::api::batch::v1::JobStatus;
 use serde_json::Value;
 
 fn now() -> Timestamp {
-    Timestamp::from_second(1_000_000).expect("a time")
+    Timestamp::from_second(1_000_000_000).expect("a time")
 }
 
 fn job(spec: Value, status: Value) -> Job {
