@@ -59,7 +59,7 @@ async fn containers_of_containerd_are_reached() {
 
     // Its own files, its own end.
     let params = AttachParams::default().stdin(true).stderr(true);
-    let command = ["sh", "-c", "cat; busybox | head -n 1 >&2; exit 5"];
+    let command = ["sh", "-c", "head -c 5; busybox | head -n 1 >&2; exit 5"];
     let mut process = in_time("exec", pods.exec("real", command, &params)).await.unwrap();
     let (mut stdin, mut stdout) = (process.stdin().unwrap(), process.stdout().unwrap());
     let (mut stderr, status) = (process.stderr().unwrap(), process.take_status().unwrap());
@@ -76,7 +76,7 @@ async fn containers_of_containerd_are_reached() {
 
     // A terminal that can be resized.
     let params = AttachParams::interactive_tty();
-    let command = ["sh", "-c", "until [ \"$(stty size)\" = '37 91' ]; do sleep 0.1; done; echo resized"];
+    let command = ["sh", "-c", "until [ \"$(stty size 2>/dev/null)\" = '37 91' ]; do sleep 0.1; done; echo resized"];
     let mut process = in_time("exec", pods.exec("real", command, &params)).await.unwrap();
     let mut resize = process.terminal_size().unwrap();
     let mut stdout = process.stdout().unwrap();
