@@ -76,7 +76,8 @@ async fn containers_of_containerd_are_reached() {
 
     // A terminal that can be resized.
     let params = AttachParams::interactive_tty();
-    let command = ["sh", "-c", "until [ \"$(stty size 2>/dev/null)\" = '37 91' ]; do sleep 0.1; done; echo resized"];
+    let command =
+        ["sh", "-c", "until [ \"$(stty size 2>/dev/null)\" = '37 91' ]; do sleep 0.1; done; echo resized"];
     let mut process = in_time("exec", pods.exec("real", command, &params)).await.unwrap();
     let mut resize = process.terminal_size().unwrap();
     let mut stdout = process.stdout().unwrap();
