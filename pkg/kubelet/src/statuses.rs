@@ -30,6 +30,7 @@ struct Entry {
     name: String,
     /// The uid that the API knows it by; none: a static pod that has no mirror yet.
     uid: Option<String>,
+    is_static: bool,
     status: PodStatus,
     /// Nothing of the pod is left: its object may go.
     delete: bool,
@@ -59,15 +60,14 @@ impl Statuses {
     pub fn set(&self, pod: &Pod, status: &PodStatus, delete: bool) {
         let meta = &pod.metadata;
         let Some(uid) = meta.uid.clone() else { return };
-        let known = match crate::plan::is_static(pod) {
-            true => self.mirrors.lock().get(&uid).cloned(),
-            false => Some(uid.clone()),
-        };
+        let is_static = crate::plan::is_static(pod);
+        let known = if is_static { self.mirrors.lock().get(&uid).cloned() } else { Some(uid.clone()) };
         let mut entries = self.entries.lock();
         let entry = entries.entry(uid).or_insert_with(|| Entry {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
             uid: known,
+            is_static,
             status: PodStatus::default(),
             delete: false,
             sent: pod.status.as_ref().and_then(|status| serde_json::to_value(status).ok()),
@@ -111,13 +111,13 @@ impl Statuses {
 
     /// Writes until the token is cancelled.
     pub async fn run(self: Arc<Self>, client: Client, shutdown: CancellationToken) {
-        let mut writes: JoinSet<(String, Written)> = JoinSet::new();
+        let mut writes: JoinSet<(String, Option<String>, Written)> = JoinSet::new();
         loop {
             let mut next_retry = None;
             if writes.len() < AT_ONCE {
                 for (uid, entry) in self.due(AT_ONCE - writes.len(), &mut next_retry) {
                     let client = client.clone();
-                    writes.spawn(async move { (uid, write(client, entry).await) });
+                    writes.spawn(async move { (uid, entry.uid.clone(), write(client, entry).await) });
                 }
             }
             let retry = async {
@@ -127,7 +127,7 @@ impl Statuses {
                 }
             };
             tokio::select! {
-                Some(Ok((uid, written))) = writes.join_next() => self.written(&uid, written),
+                Some(Ok((uid, object, written))) = writes.join_next() => self.written(&uid, object, written),
                 () = self.changed.notified() => {}
                 () = retry => {}
                 () = shutdown.cancelled() => break,
@@ -161,7 +161,8 @@ impl Statuses {
         due
     }
 
-    fn written(&self, uid: &str, written: Written) {
+    /// What became of a write to the object with that uid.
+    fn written(&self, uid: &str, object: Option<String>, written: Written) {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(uid) else { return };
         entry.in_flight = false;
@@ -169,6 +170,12 @@ impl Statuses {
             Written::Done(sent) => {
                 entry.retry = None;
                 entry.sent = sent;
+            }
+            // A mirror that is gone is made anew, and the pod runs on: its next mirror has no status yet.
+            Written::Gone if entry.is_static && !entry.delete => {
+                entry.sent = None;
+                entry.dirty = entry.uid != object;
+                entry.uid = entry.uid.take().filter(|uid| Some(uid) != object.as_ref());
             }
             Written::Gone => {
                 entries.remove(uid);
@@ -230,6 +237,33 @@ fn patch(status: &Value, sent: Option<&Value>, uid: Option<&str>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mirror_made_anew_gets_the_status_that_the_old_one_did_not_take() {
+        let pod = |uid: &str, annotation: &str| -> Pod {
+            let annotations = json!({annotation: "file"});
+            let pod =
+                json!({"metadata": {"namespace": "n", "name": "p", "uid": uid, "annotations": annotations}});
+            serde_json::from_value(pod).unwrap()
+        };
+        let is_due = |statuses: &Statuses| {
+            let due = statuses.due(1, &mut None);
+            due.first().map(|(_, entry)| entry.uid.clone().unwrap())
+        };
+        let statuses = Statuses::default();
+        let status = PodStatus { phase: Some("Running".into()), ..PodStatus::default() };
+        statuses.mirrored("s", Some(&pod("old", "kubernetes.io/config.mirror")));
+        statuses.set(&pod("s", "kubernetes.io/config.source"), &status, false);
+        assert_eq!(is_due(&statuses).as_deref(), Some("old"));
+        // The old one is gone before the new one is seen, or after.
+        statuses.written("s", Some("old".into()), Written::Gone);
+        assert_eq!(is_due(&statuses), None);
+        statuses.mirrored("s", Some(&pod("new", "kubernetes.io/config.mirror")));
+        assert_eq!(is_due(&statuses).as_deref(), Some("new"));
+        statuses.mirrored("s", Some(&pod("newest", "kubernetes.io/config.mirror")));
+        statuses.written("s", Some("new".into()), Written::Gone);
+        assert_eq!(is_due(&statuses).as_deref(), Some("newest"));
+    }
 
     #[test]
     fn a_patch_takes_back_what_is_no_longer_said() {
