@@ -103,6 +103,25 @@ fn init_runs_pods_and_reset_leaves_nothing() {
         phases == "Running Running Running"
     });
 
+    // Its apiserver is killed, and is back; its manifest is changed, and the new one runs.
+    node.machine.run("pkill", &["-KILL", "-f", "^/apiserver "]);
+    let get = ["get", "pod", "kube-apiserver-m1", "-n", "kube-system", "-o"];
+    let kubectl = |node: &Node, path: &str| {
+        let arguments =
+            [&["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"], &get[..], &[path]].concat();
+        String::from_utf8_lossy(&node.machine.output(node.program(), &arguments).stdout).into_owned()
+    };
+    let restarts =
+        "jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}";
+    node.eventually("the apiserver is back", |node| kubectl(node, restarts) == "1 true");
+    let manifest = node.machine.path("/etc/kubernetes/manifests/kube-apiserver.yaml");
+    let text = std::fs::read_to_string(&manifest).expect("the manifest");
+    let limited = text.replace("cpu: 50m\n", "cpu: 50m\n      limits:\n        memory: 900Mi\n");
+    assert_ne!(text, limited, "{text}");
+    std::fs::write(&manifest, limited).expect("written");
+    let limit = "jsonpath={.spec.containers[0].resources.limits.memory} {.status.containerStatuses[0].ready}";
+    node.eventually("the changed apiserver runs", |node| kubectl(node, limit) == "900Mi true");
+
     // A Deployment's pods run, and answer.
     node.import("httpd");
     let yaml = node.machine.path("/etc/web.yaml");
