@@ -127,11 +127,16 @@ impl Engine {
     /// Writes down how a container ended, if it has, and gives back its mounts and control group.
     pub(super) async fn settle(&self, container: &api::Container) -> Result<(), Error> {
         let Some(record) = record::read::<ContainerRecord>(container) else { return Ok(()) };
-        if record::exit(container).is_none() {
+        let settling = self.settling.lock().await;
+        // Several events may tell of one end, and what the first of them wrote down must stay: by the second, the control
+        // group that knows why may be gone.
+        let now = self.containers(format!("id=={}", container.id)).await?;
+        if now.first().is_some_and(|container| record::exit(container).is_none()) {
             let task = self.task(&container.id).await?;
             let Some(exit) = self.exit_of(&container.id, &record, task.as_ref()) else { return Ok(()) };
             self.write_exit(&container.id, &exit).await?;
         }
+        drop(settling);
         self.delete_task(&container.id).await.map(drop)
     }
 
