@@ -130,8 +130,8 @@ impl Engine {
         let settling = self.settling.lock().await;
         // Several events may tell of one end, and what the first of them wrote down must stay: by the second, the control
         // group that knows why may be gone.
-        let now = self.containers(format!("id=={}", container.id)).await?;
-        if now.first().is_some_and(|container| record::exit(container).is_none()) {
+        let now = self.container(&container.id).await?;
+        if now.is_some_and(|container| record::exit(&container).is_none()) {
             let task = self.task(&container.id).await?;
             let Some(exit) = self.exit_of(&container.id, &record, task.as_ref()) else { return Ok(()) };
             self.write_exit(&container.id, &exit).await?;
