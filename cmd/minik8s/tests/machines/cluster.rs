@@ -1,91 +1,7 @@
 //! Two commands to a cluster: `kubeadm init` and `join` on machines of their own, as people use them.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::LazyLock;
-use std::time::{Duration, Instant};
-use testing::{Machine, Switch};
-
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(180);
-
-/// The program without what only debuggers read: it is copied to every machine and into an image there.
-static PROGRAM: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("minik8s");
-    let status = Command::new("strip")
-        .args(["-o".as_ref(), program.as_os_str(), env!("CARGO_BIN_EXE_minik8s").as_ref()])
-        .status();
-    assert!(status.expect("strip runs").success());
-    (folder, program)
-});
-
-struct Node {
-    machine: Machine,
-}
-
-impl Node {
-    fn boot(switch: &Arc<Switch>, name: &str, number: u8) -> Node {
-        Node { machine: Machine::boot(switch, name, number) }
-    }
-
-    fn program(&self) -> &'static str {
-        PROGRAM.1.to_str().expect("a plain path")
-    }
-
-    /// Runs one of our programs on it.
-    fn run(&self, arguments: &[&str]) -> String {
-        self.machine.run(self.program(), arguments)
-    }
-
-    fn kubectl(&self, arguments: &[&str]) -> String {
-        self.run(&[&["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"], arguments].concat())
-    }
-
-    fn eventually(&self, what: &str, mut condition: impl FnMut(&Node) -> bool) {
-        let ends = Instant::now() + PATIENCE;
-        while !condition(self) {
-            if Instant::now() > ends {
-                let log = |file: &str| std::fs::read_to_string(self.machine.path(file)).unwrap_or_default();
-                let pods =
-                    self.machine.output(self.program(), &["kubectl", "get", "pods", "-A", "-o", "yaml"]);
-                panic!(
-                    "waited in vain: {what}\n{}\n{}\n{}",
-                    String::from_utf8_lossy(&pods.stdout),
-                    log("/var/log/minik8s/kubelet.log"),
-                    log("/var/log/minik8s/kubeproxy.log")
-                );
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Nothing but these traces is left, once the kernel has taken network namespaces and processes apart.
-    fn leaves_only(&self, before: &[String]) {
-        let ends = Instant::now() + PATIENCE;
-        while traces(self) != before && Instant::now() < ends {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        assert_eq!(traces(self), before);
-    }
-
-    /// The page at an address, as this machine sees it; empty if there is none.
-    fn fetch(&self, address: &str) -> String {
-        let answer =
-            self.machine.output("timeout", &["5", "busybox", "wget", "-qO-", &format!("http://{address}/")]);
-        String::from_utf8_lossy(&answer.stdout).into_owned()
-    }
-
-    fn import(&self, image: &str) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let archive = folder.path().join("image.tar");
-        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/build");
-        let status = Command::new(build).arg(image).arg(&archive).status();
-        assert!(status.expect("images/build runs").success());
-        self.run(&["kubeadm", "image", "import", archive.to_str().expect("a plain path")]);
-    }
-}
+use crate::support::{Node, traces};
+use testing::Switch;
 
 #[test]
 fn init_runs_pods_and_reset_leaves_nothing() {
@@ -106,11 +22,7 @@ fn init_runs_pods_and_reset_leaves_nothing() {
     // Its apiserver is killed, and is back; its manifest is changed, and the new one runs.
     node.machine.run("pkill", &["-KILL", "-f", "^/apiserver "]);
     let get = ["get", "pod", "kube-apiserver-m1", "-n", "kube-system", "-o"];
-    let kubectl = |node: &Node, path: &str| {
-        let arguments =
-            [&["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"], &get[..], &[path]].concat();
-        String::from_utf8_lossy(&node.machine.output(node.program(), &arguments).stdout).into_owned()
-    };
+    let kubectl = |node: &Node, path: &str| node.try_kubectl(&[&get[..], &[path]].concat());
     let restarts =
         "jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}";
     node.eventually("the apiserver is back", |node| kubectl(node, restarts) == "1 true");
@@ -125,7 +37,7 @@ fn init_runs_pods_and_reset_leaves_nothing() {
     // A Deployment's pods run, and answer.
     node.import("httpd");
     let yaml = node.machine.path("/etc/web.yaml");
-    std::fs::write(&yaml, include_str!("../../../testcases/hello.yaml")).expect("written");
+    std::fs::write(&yaml, include_str!("../../../../testcases/hello.yaml")).expect("written");
     node.kubectl(&["apply", "-f", "/etc/web.yaml"]);
     node.kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
     let addresses =
@@ -178,7 +90,7 @@ fn a_second_machine_joins_and_leaves() {
     // Pods run on both, and each machine reaches all of them and their service.
     first.import("httpd");
     second.import("httpd");
-    std::fs::write(first.machine.path("/etc/web.yaml"), include_str!("../../../testcases/hello.yaml"))
+    std::fs::write(first.machine.path("/etc/web.yaml"), include_str!("../../../../testcases/hello.yaml"))
         .expect("written");
     first.kubectl(&["apply", "-f", "/etc/web.yaml"]);
     first.kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
@@ -199,14 +111,4 @@ fn a_second_machine_joins_and_leaves() {
     second.run(&["kubeadm", "reset", "--force"]);
     second.leaves_only(&before);
     first.kubectl(&["delete", "node", "m2"]);
-}
-
-/// What a cluster leaves on a machine: containers, snapshots, devices, rules, mounts, files, processes.
-fn traces(node: &Node) -> Vec<String> {
-    // Images that a person has imported are that person's; tables without rules are the kernel's.
-    let script = "ctr -n k8s.io containers ls -q; ctr -n k8s.io snapshots ls | tail -n +2 | grep -v Committed; \
-        ip -o link | cut -d: -f2; iptables-save | grep '^-A\\|^:KUBE\\|^:MINIK'; \
-        grep ' /var/lib/kubelet\\| /run/kubelet\\| /run/containerd' /proc/mounts; \
-        ls /etc/kubernetes /etc/minik8s /var/lib /var/log /usr/local/bin /usr/local/lib /run/netns 2>/dev/null; ls /proc | grep -c '^[0-9]'; ip route";
-    node.machine.run("sh", &["-c", script]).lines().map(str::to_owned).collect()
 }

@@ -1,0 +1,5 @@
+//! Whole clusters on machines of their own (`testing::Machine`), made by the built program. One test binary: its
+//! modules share `support::Node`, and the program is stripped and linked once.
+
+mod cluster;
+mod support;
