@@ -24,7 +24,7 @@ async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let (healthz, metrics) = (listen(healthz).await?, listen(metrics).await?);
     let serve = |listener| {
         let (pages, health) = (status.clone(), status.clone());
-        daemon::serve_health(listener, shutdown.clone(), move || pages.metrics(), move || health.healthy())
+        daemon::serve_health(listener, shutdown.clone(), move || pages.metrics(), move || health.eligible())
     };
     let (healthz, metrics) = (serve(healthz), serve(metrics));
     let running = async {

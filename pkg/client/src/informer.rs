@@ -52,10 +52,19 @@ impl Informers {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
+        self.cache_seeded(prune, Vec::new())
+    }
+
+    /// As [`Informers::cache_pruned`]; until the first list has come it holds these objects, as they were known before.
+    /// Whoever follows it hears what the list then says of them.
+    pub fn cache_seeded<K>(&self, prune: fn(&mut K), seed: Vec<K>) -> Cache<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
         let api: Api<K> = Api::all(self.client.clone());
         let start =
             || move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, prune));
-        self.cache_of(TypeId::of::<K>(), start)
+        self.cache_of(TypeId::of::<K>(), start, seed)
     }
 
     /// The metadata of all objects of a kind: much less to keep, where that is enough.
@@ -65,11 +74,11 @@ impl Informers {
     {
         let api: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
         let start = || move || watcher::watcher(api.clone(), config());
-        self.cache_of(TypeId::of::<PartialObjectMeta<K>>(), start)
+        self.cache_of(TypeId::of::<PartialObjectMeta<K>>(), start, Vec::new())
     }
 
-    /// The metadata of all objects of a kind that is known only at run time. It is kept until `stop` is cancelled, and is not
-    /// shared.
+    /// Who all objects are of a kind that is known only at run time, and who owns them: metadata without labels and
+    /// annotations. It is kept until `stop` is cancelled, and is not shared.
     pub fn metadata_of(
         &self,
         resource: &ApiResource,
@@ -77,7 +86,11 @@ impl Informers {
     ) -> Cache<PartialObjectMeta<DynamicObject>> {
         let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), resource);
         let cache = Cache::default();
-        let start = move || watcher::watcher(api.clone(), config());
+        let bare = |object: &mut PartialObjectMeta<DynamicObject>| {
+            (object.metadata.labels, object.metadata.annotations) = (None, None);
+        };
+        let start =
+            move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, bare));
         let (kept, shutdown) = (cache.clone(), self.shutdown.clone());
         self.tasks.spawn(async move {
             tokio::select! {
@@ -94,7 +107,7 @@ impl Informers {
         self.tasks.wait().await;
     }
 
-    fn cache_of<T, Start, S>(&self, id: TypeId, start: impl FnOnce() -> Start) -> Cache<T>
+    fn cache_of<T, Start, S>(&self, id: TypeId, start: impl FnOnce() -> Start, seed: Vec<T>) -> Cache<T>
     where
         T: Resource + Debug + Send + Sync + 'static,
         T::DynamicType: Send,
@@ -104,6 +117,7 @@ impl Informers {
         let mut caches = self.caches.lock();
         let kept = caches.entry(id).or_insert_with(|| {
             let cache: Cache<T> = Cache::default();
+            seed.into_iter().for_each(|object| cache.apply(object));
             let (kept, start, shutdown) = (cache.clone(), start(), self.shutdown.clone());
             self.tasks.spawn(async move { follow(kept, start, &shutdown).await });
             Box::new(cache)

@@ -5,7 +5,7 @@
 use client::Key;
 use network::Protocol;
 use proxy::iptables::Iptables;
-use proxy::rules::Settings;
+use proxy::rules::{self, Settings, Table};
 use proxy::services::{Endpoint, PortName, ServicePort};
 use proxy::syncer::Syncer;
 use std::net::{IpAddr, Ipv4Addr};
@@ -28,39 +28,105 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("this would write thousands of rules here: run it by `unshare --net`".into());
     }
     println!(
-        "| services × {ENDPOINTS} endpoints, {program} | first sync | one endpoint changed (median of {CHANGES}) | peak memory |"
+        "| services × {ENDPOINTS} endpoints, {program} | first sync | bare restore of the same | one endpoint changed (median of {CHANGES}) | bare restore of the same | own CPU of the first sync | memory after (PSS), peak |"
     );
-    println!("|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     for size in sizes {
-        let (first, change) = measure(&program, size).await?;
+        let (bare_first, bare_change) = bare(&program, size).await?;
+        let figures = measure(&program, size).await?;
         println!(
-            "| {size} | {:.2} s | {:.0} ms | {} MB |",
-            first.as_secs_f64(),
-            change.as_secs_f64() * 1000.0,
-            peak_mb()
+            "| {size} | {:.2} s | {:.2} s | {:.0} ms | {:.0} ms | {:.2} s | {:.1} MB, {:.1} MB |",
+            figures.first.as_secs_f64(),
+            bare_first.as_secs_f64(),
+            figures.change.as_secs_f64() * 1000.0,
+            bare_change.as_secs_f64() * 1000.0,
+            figures.cpu.as_secs_f64(),
+            kilobytes("/proc/self/smaps_rollup", "Pss:") / 1024.0,
+            kilobytes("/proc/self/status", "VmHWM:") / 1024.0
         );
     }
     Ok(())
 }
 
-async fn measure(program: &str, size: usize) -> Result<(Duration, Duration), Box<dyn std::error::Error>> {
+struct Figures {
+    first: Duration,
+    change: Duration,
+    cpu: Duration,
+}
+
+async fn measure(program: &str, size: usize) -> Result<Figures, Box<dyn std::error::Error>> {
     let iptables = Iptables::find(program).await?;
     iptables.cleanup().await?;
-    let mut syncer =
-        Syncer::new(iptables, Settings { pods: Some("10.0.0.0/8".parse()?), ..Settings::new(false) });
-    let all: Vec<(Key, Vec<ServicePort>)> = (0..size).map(|n| (key(n), vec![service(n, 0)])).collect();
-    let began = Instant::now();
-    syncer.sync(all).await?;
-    let first = began.elapsed();
+    let mut syncer = Syncer::new(iptables, settings()?);
+    let (began, cpu) = (Instant::now(), own_cpu());
+    syncer.sync((0..size).map(|n| (key(n), vec![service(n, 0)]))).await?;
+    let (first, cpu) = (began.elapsed(), own_cpu() - cpu);
     let mut times = Vec::new();
     for n in 0..CHANGES {
         let changed = (n * 7919) % size;
         let began = Instant::now();
-        syncer.sync(vec![(key(changed), vec![service(changed, n as u8 + 1)])]).await?;
+        syncer.sync([(key(changed), vec![service(changed, n as u8 + 1)])]).await?;
         times.push(began.elapsed());
     }
     times.sort();
+    Ok(Figures { first, change: times[CHANGES / 2], cpu })
+}
+
+/// The limit: nothing but iptables-restore, of text that is ready, in the same chunks.
+async fn bare(program: &str, size: usize) -> Result<(Duration, Duration), Box<dyn std::error::Error>> {
+    let iptables = Iptables::find(program).await?;
+    iptables.cleanup().await?;
+    let settings = settings()?;
+    let shared = text(&shared_chains(size, &settings));
+    let mark = "*nat\n:KUBE-HOST-MARK - [0:0]\n-A KUBE-HOST-MARK -j MARK --set-xmark 0x6000/0x6000\nCOMMIT\n"
+        .to_owned();
+    let chunk = if iptables.is_nft() { 50 } else { size };
+    let chunks = (0..size).step_by(chunk).map(|from| {
+        let services = (from..size.min(from + chunk)).map(|n| rules::port(&service(n, 0), &settings).chains);
+        text(&services.flatten().collect())
+    });
+    let texts: Vec<String> = std::iter::once(mark).chain(chunks).chain([shared]).collect();
+    let began = Instant::now();
+    for text in &texts {
+        iptables.restore(text).await?;
+    }
+    let first = began.elapsed();
+    let mut times = Vec::new();
+    for n in 0..CHANGES {
+        let changed = rules::port(&service((n * 7919) % size, n as u8 + 1), &settings).chains;
+        // The service's own chain, and that of the endpoint that is another.
+        let text = text(&changed.into_iter().filter(|(name, _)| name.contains("SVC")).collect());
+        let began = Instant::now();
+        iptables.restore(&text).await?;
+        times.push(began.elapsed());
+    }
+    times.sort();
+    iptables.cleanup().await?;
     Ok((first, times[CHANGES / 2]))
+}
+
+fn shared_chains(size: usize, settings: &Settings) -> Table {
+    let rendered: Vec<_> = (0..size).map(|n| rules::port(&service(n, 0), settings)).collect();
+    rules::shared(rendered.iter(), settings).nat
+}
+
+fn text(chains: &Table) -> String {
+    let names: String = chains.keys().map(|name| format!(":{name} - [0:0]\n")).collect();
+    let rules =
+        chains.iter().flat_map(|(name, rules)| rules.iter().map(move |rule| format!("-A {name} {rule}\n")));
+    format!("*nat\n{names}{}COMMIT\n", rules.collect::<String>())
+}
+
+fn settings() -> Result<Settings, Box<dyn std::error::Error>> {
+    Ok(Settings { pods: Some("10.0.0.0/8".parse()?), ..Settings::new(false) })
+}
+
+/// CPU time of this process, without its children's.
+fn own_cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    // In hundredths of a second, on every Linux that we build for.
+    Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
 }
 
 fn key(n: usize) -> Key {
@@ -95,8 +161,8 @@ fn service(n: usize, version: u8) -> ServicePort {
     }
 }
 
-fn peak_mb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or_default() / 1024
+fn kilobytes(file: &str, field: &str) -> f64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or_default()
 }

@@ -4,7 +4,7 @@
 
 use crate::rules::{self, is_service_chain};
 use std::process::{Output, Stdio};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 /// Shows by its absence that somebody has flushed our rules.
@@ -128,13 +128,23 @@ impl Iptables {
         Ok(())
     }
 
+    /// The names of a table's chains. What is saved may be long, so it is read line by line.
     async fn chains(&self, table: &str) -> Result<Vec<String>> {
         let program = format!("{}-save", self.program);
-        let output = self.output(&program, &["-t", table]).await?;
-        check(program, &output)?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let names = text.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());
-        Ok(names.map(str::to_owned).collect())
+        let mut command = Command::new(&program);
+        command.args(["-t", table]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let missing = |source| IptablesError::Missing { program: program.clone(), source };
+        let mut running = command.kill_on_drop(true).spawn().map_err(missing)?;
+        let mut lines = BufReader::new(running.stdout.take().expect("piped above")).lines();
+        let mut names = Vec::new();
+        while let Some(line) = lines.next_line().await.map_err(missing)? {
+            if let Some(name) = line.strip_prefix(':').and_then(|rest| rest.split(' ').next()) {
+                names.push(name.to_owned());
+            }
+        }
+        let output = running.wait_with_output().await.map_err(missing)?;
+        check(program.clone(), &output)?;
+        Ok(names)
     }
 
     async fn single(&self, table: &str, verb: &str, chain: &str, rest: &str) -> Result<Output> {

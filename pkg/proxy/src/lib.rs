@@ -21,6 +21,7 @@ mod metrics;
 mod nameserver;
 mod node;
 mod objects;
+pub mod record;
 pub mod rules;
 mod run;
 pub mod services;

@@ -1,5 +1,6 @@
 //! How the proxy is doing, for `/healthz` and `/metrics`.
 
+use crate::node::This;
 use parking_lot::Mutex;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ struct Figures {
     failures: u64,
     reload_failures: u64,
     failing_since: Option<Instant>,
+    synced_at: Option<f64>,
+    leaving: bool,
 }
 
 #[derive(Default)]
@@ -67,6 +70,12 @@ impl Status {
         figures.rules = rules;
         figures.services = services;
         figures.failing_since = None;
+        figures.synced_at = Some(jiff::Timestamp::now().as_millisecond() as f64 / 1000.0);
+    }
+
+    /// A node that is on its way out should get no new connections.
+    pub fn node(&self, this: &This) {
+        self.0.lock().leaving = this.leaving;
     }
 
     /// Rules could not be brought into step.
@@ -81,7 +90,16 @@ impl Status {
         self.0.lock().reload_failures += 1;
     }
 
-    /// Why it is not healthy, if it is not.
+    /// Why this node should get no connections from outside: the page of `/healthz`.
+    pub fn eligible(&self) -> Result<(), String> {
+        self.healthy()?;
+        match self.0.lock().leaving {
+            true => Err("this node is on its way out".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// Why it is not healthy, if it is not: the page of `/livez`.
     pub fn healthy(&self) -> Result<(), String> {
         match self.0.lock().failing_since.map(|since| since.elapsed()) {
             Some(elapsed) if elapsed > UNHEALTHY_AFTER => {
@@ -124,6 +142,8 @@ impl Status {
         for (name, kind, value) in gauges {
             let _ = writeln!(out, "# TYPE {name} {kind}\n{name} {value}");
         }
+        let name = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
+        let _ = writeln!(out, "# TYPE {name} gauge\n{name} {}", figures.synced_at.unwrap_or_default());
         out
     }
 }

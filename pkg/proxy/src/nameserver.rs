@@ -31,7 +31,7 @@ pub type SharedZone = Arc<RwLock<Arc<Zone>>>;
 /// Serves names on these sockets until shutdown. Without `upstream`, names outside the cluster are refused.
 pub async fn serve(
     zone: SharedZone,
-    upstream: Vec<IpAddr>,
+    upstream: Vec<SocketAddr>,
     udp: Vec<UdpSocket>,
     tcp: Vec<TcpListener>,
     shutdown: CancellationToken,
@@ -55,14 +55,24 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<(UdpSocket, TcpListene
 }
 
 /// The name servers that a resolv.conf names, without those that are ourselves.
-pub fn upstream_of(resolv_conf: &str, ours: &[IpAddr]) -> Vec<IpAddr> {
+pub fn upstream_of(resolv_conf: &str, ours: &[IpAddr]) -> Vec<SocketAddr> {
     let servers = resolv_conf.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
     let servers = servers.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
-    servers.filter(|address| !ours.contains(address)).collect()
+    servers.filter(|address| !ours.contains(address)).map(at_port).collect()
 }
 
-fn resolver(upstream: Vec<IpAddr>) -> Option<TokioResolver> {
-    let servers = upstream.into_iter().map(NameServerConfig::udp_and_tcp).collect();
+/// Where a name server listens.
+pub fn at_port(address: IpAddr) -> SocketAddr {
+    SocketAddr::new(address, 53)
+}
+
+fn resolver(upstream: Vec<SocketAddr>) -> Option<TokioResolver> {
+    let server = |address: SocketAddr| {
+        let mut server = NameServerConfig::udp_and_tcp(address.ip());
+        server.connections.iter_mut().for_each(|connection| connection.port = address.port());
+        server
+    };
+    let servers = upstream.into_iter().map(server).collect();
     let config = ResolverConfig::from_name_servers(servers);
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     let options = builder.options_mut();
@@ -220,6 +230,62 @@ mod tests {
     fn we_do_not_ask_ourselves() {
         let text = "# made by hand\nnameserver 10.96.0.10\n nameserver 192.0.2.1\nsearch example.org\nnameserver nonsense\n";
         let ours = ["10.96.0.10".parse().unwrap()];
-        assert_eq!(upstream_of(text, &ours), ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(upstream_of(text, &ours), ["192.0.2.1:53".parse::<SocketAddr>().unwrap()]);
+    }
+
+    /// A server on a free port, until the token is cancelled.
+    async fn start(zone: Zone, upstream: Vec<SocketAddr>) -> (SocketAddr, CancellationToken) {
+        let (udp, tcp) = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let (address, stop) = (udp.local_addr().unwrap(), CancellationToken::new());
+        let zone: SharedZone = Arc::new(RwLock::new(Arc::new(zone)));
+        tokio::spawn(serve(zone, upstream, vec![udp], vec![tcp], stop.clone()));
+        (address, stop)
+    }
+
+    async fn ask(resolver: &TokioResolver, kind: RecordType, name: &str) -> Vec<String> {
+        match resolver.lookup(Name::from_ascii(name).unwrap(), kind).await {
+            Ok(found) => found.answers().iter().map(|record| record.data.to_string()).collect(),
+            Err(NetError::Dns(DnsError::NoRecordsFound(none))) => vec![none.response_code.to_string()],
+            Err(error) => vec![error.to_string()],
+        }
+    }
+
+    #[tokio::test]
+    async fn names_are_answered_over_the_wire_and_others_remembered() {
+        let service = |value| serde_json::from_value(value).unwrap();
+        let services: [k8s_openapi::api::core::v1::Service; 2] = [
+            service(serde_json::json!({"metadata": {"namespace": "default", "name": "web"}, "spec": {
+                "clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "fd00:96::5"],
+                "ports": [{"name": "http", "port": 80}]}})),
+            service(serde_json::json!({"metadata": {"namespace": "default", "name": "far"}, "spec": {
+                "type": "ExternalName", "externalName": "outside.example"}})),
+        ];
+        let elsewhere = ["outside.example".to_owned()];
+        let there = ["192.0.2.7".parse().unwrap()];
+        let none = std::iter::empty;
+        let outside = Zone::new("example.net", none(), none(), elsewhere.into_iter(), &there);
+        let (outside, outside_stop) = start(outside, Vec::new()).await;
+        let zone = Zone::new("cluster.local", services.iter(), none(), std::iter::empty(), &[]);
+        let (address, stop) = start(zone, vec![outside]).await;
+        let client = resolver(vec![address]).unwrap();
+        let web = "web.default.svc.cluster.local.";
+        assert_eq!(ask(&client, RecordType::A, web).await, ["10.96.0.5"]);
+        assert_eq!(ask(&client, RecordType::AAAA, web).await, ["fd00:96::5"]);
+        assert_eq!(
+            ask(&client, RecordType::SRV, &format!("_http._tcp.{web}")).await,
+            [format!("0 100 80 {web}")]
+        );
+        assert_eq!(ask(&client, RecordType::PTR, "5.0.96.10.in-addr.arpa.").await, [web]);
+        assert_eq!(
+            ask(&client, RecordType::A, "nosuch.default.svc.cluster.local.").await,
+            ["Non-Existent Domain"]
+        );
+        let far = ask(&client, RecordType::A, "far.default.svc.cluster.local.").await;
+        assert_eq!(far, ["outside.example.", "192.0.2.7"]);
+        // The other server goes away: its answer is remembered, by ours, since the client is another one.
+        outside_stop.cancel();
+        let client = resolver(vec![address]).unwrap();
+        assert_eq!(ask(&client, RecordType::A, "outside.example.").await, ["192.0.2.7"]);
+        stop.cancel();
     }
 }

@@ -19,7 +19,12 @@ pub struct This {
     pub addresses: Vec<IpAddr>,
     /// Its pods' addresses.
     pub pod_ranges: Vec<IpNet>,
+    /// It is being deleted, or about to be taken away by whoever scales the cluster.
+    pub leaving: bool,
 }
+
+/// The taint of a node that is about to be taken away.
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 impl This {
     /// From the objects.
@@ -30,6 +35,7 @@ impl This {
             here: Here { node: name.to_owned(), zone },
             addresses: node.map(|node| internal_ips(node)).unwrap_or_default(),
             pod_ranges: node.map(|node| pod_ranges(node)).unwrap_or_default(),
+            leaving: node.is_some_and(|node| is_leaving(node)),
         }
     }
 
@@ -50,6 +56,12 @@ impl This {
             _ => None,
         }
     }
+}
+
+fn is_leaving(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    node.metadata.deletion_timestamp.is_some()
+        || taints.map(|taint| &taint.key).any(|key| key == TO_BE_DELETED)
 }
 
 /// The other nodes, as far as they can be reached.

@@ -6,18 +6,23 @@
 //!                          └── now and then ──> objects.json ── at the next start, until a list has come ──> the same
 //! ```
 
+use crate::record::{Slice, prune_service};
 use api::kinds::minik8s::dns::DNS;
 use client::{AnyCache, Cache, Informers, Key};
 use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::Ingress;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// How long a start waits for the apiserver before it believes its copy.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// Which slices a service has.
 const BY_SERVICE: &str = "service";
@@ -28,7 +33,7 @@ pub struct Objects {
     /// Services.
     pub services: Kept<Service>,
     /// Where they lead.
-    pub slices: Kept<EndpointSlice>,
+    pub slices: Kept<Slice>,
     /// Nodes.
     pub nodes: Kept<Node>,
     /// DNS objects.
@@ -41,14 +46,13 @@ pub struct Objects {
 /// The objects of a kind: as they are, or, until that is known, as they were.
 pub struct Kept<K> {
     cache: Cache<K>,
-    saved: Arc<Vec<Arc<K>>>,
     /// Whether there was a copy at all.
     was_saved: bool,
 }
 
 impl<K> Clone for Kept<K> {
     fn clone(&self) -> Self {
-        Kept { cache: self.cache.clone(), saved: self.saved.clone(), was_saved: self.was_saved }
+        Kept { cache: self.cache.clone(), was_saved: self.was_saved }
     }
 }
 
@@ -62,14 +66,14 @@ struct Copy<S, E, N, D, I> {
     ingresses: Vec<I>,
 }
 
-type Saved = Copy<Service, EndpointSlice, Node, DNS, Ingress>;
+type Saved = Copy<Service, Slice, Node, DNS, Ingress>;
 
 impl Objects {
     /// Follows them all. What was known before is known at once.
     pub fn follow(informers: &Informers, dir: &Path) -> Objects {
         let path = dir.join("objects.json");
-        let saved: Option<Saved> =
-            std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let saved = std::fs::File::open(&path).ok();
+        let saved: Option<Saved> = saved.and_then(|file| serde_json::from_reader(BufReader::new(file)).ok());
         let was_saved = saved.is_some();
         let saved = saved.unwrap_or(Copy {
             services: Vec::new(),
@@ -78,25 +82,33 @@ impl Objects {
             dnses: Vec::new(),
             ingresses: Vec::new(),
         });
-        let slices: Cache<EndpointSlice> = informers.cache();
-        slices.index(BY_SERVICE, |slice| service_of(slice).map(|key| key.to_string()).into_iter().collect());
+        let slices: Cache<Slice> = informers.cache_seeded(|_| {}, saved.slices);
+        slices
+            .index(BY_SERVICE, |slice| slice.service_key().map(|key| key.to_string()).into_iter().collect());
+        let services = informers.cache_seeded(prune_service, saved.services);
         Objects {
-            services: kept(informers.cache(), saved.services, was_saved),
-            slices: kept(slices, saved.slices, was_saved),
-            nodes: kept(informers.cache_pruned(prune_node), saved.nodes, was_saved),
-            dnses: kept(informers.cache(), saved.dnses, was_saved),
-            ingresses: kept(informers.cache(), saved.ingresses, was_saved),
+            services: Kept { cache: services, was_saved },
+            slices: Kept { cache: slices, was_saved },
+            nodes: Kept { cache: informers.cache_seeded(prune_node, saved.nodes), was_saved },
+            dnses: Kept { cache: informers.cache_seeded(|_| {}, saved.dnses), was_saved },
+            ingresses: Kept { cache: informers.cache_seeded(prune_ingress, saved.ingresses), was_saved },
             path,
         }
     }
 
     /// The slices of a service.
-    pub fn slices_of(&self, service: &Key) -> Vec<Arc<EndpointSlice>> {
-        if self.slices.cache.is_synced() {
-            return self.slices.cache.by(BY_SERVICE, &service.to_string());
-        }
-        let of_service = |slice: &&Arc<EndpointSlice>| service_of(slice).as_ref() == Some(service);
-        self.slices.saved.iter().filter(of_service).cloned().collect()
+    pub fn slices_of(&self, service: &Key) -> Vec<Arc<Slice>> {
+        self.slices.cache.by(BY_SERVICE, &service.to_string())
+    }
+
+    /// Waits until services are known as they are, but not for long: what was known before is better than nothing, but
+    /// the kernel may know better still.
+    pub async fn settled(&self) {
+        let synced = async {
+            self.services.cache.synced().await;
+            self.slices.cache.synced().await;
+        };
+        let _ = tokio::time::timeout(SETTLE, synced).await;
     }
 
     /// Writes the copy, once everything is known.
@@ -113,20 +125,29 @@ impl Objects {
             dnses: self.dnses.list(),
             ingresses: self.ingresses.list(),
         };
-        let bytes = serde_json::to_vec(&view(&copy)).map_err(std::io::Error::other)?;
         let temporary = self.path.with_extension("tmp");
         if let Some(dir) = self.path.parent() {
             std::fs::create_dir_all(dir)?;
         }
-        std::fs::write(&temporary, bytes)?;
+        let mut file = BufWriter::new(std::fs::File::create(&temporary)?);
+        serde_json::to_writer(&mut file, &view(&copy)).map_err(std::io::Error::other)?;
+        file.flush()?;
+        // A node that loses its power must not come back with half of it.
+        file.get_ref().sync_data()?;
         std::fs::rename(&temporary, &self.path)
     }
 
     /// Counts changes of anything.
     pub fn changes(&self) -> Vec<watch::Receiver<u64>> {
+        let mut changes = self.gateway_changes();
+        changes.push(self.slices.cache.changes());
+        changes
+    }
+
+    /// Counts changes of what hosts and paths are made of.
+    pub fn gateway_changes(&self) -> Vec<watch::Receiver<u64>> {
         vec![
             self.services.cache.changes(),
-            self.slices.cache.changes(),
             self.nodes.cache.changes(),
             self.dnses.cache.changes(),
             self.ingresses.cache.changes(),
@@ -134,8 +155,8 @@ impl Objects {
     }
 }
 
-type Borrowed<'a> = Copy<&'a Service, &'a EndpointSlice, &'a Node, &'a DNS, &'a Ingress>;
-type Shared = Copy<Arc<Service>, Arc<EndpointSlice>, Arc<Node>, Arc<DNS>, Arc<Ingress>>;
+type Borrowed<'a> = Copy<&'a Service, &'a Slice, &'a Node, &'a DNS, &'a Ingress>;
+type Shared = Copy<Arc<Service>, Arc<Slice>, Arc<Node>, Arc<DNS>, Arc<Ingress>>;
 
 fn view(copy: &Shared) -> Borrowed<'_> {
     Copy {
@@ -150,15 +171,12 @@ fn view(copy: &Shared) -> Borrowed<'_> {
 impl<K: kube::Resource + Debug + Send + Sync + 'static> Kept<K> {
     /// All of them.
     pub fn list(&self) -> Vec<Arc<K>> {
-        if self.cache.is_synced() { self.cache.list() } else { self.saved.to_vec() }
+        self.cache.list()
     }
 
     /// One of them.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        match self.cache.is_synced() {
-            true => self.cache.get(key),
-            false => self.saved.iter().find(|object| Key::of(object.as_ref()) == *key).cloned(),
-        }
+        self.cache.get(key)
     }
 
     /// Whether they are known, now or from before.
@@ -182,14 +200,11 @@ impl<K: kube::Resource + Debug + Send + Sync + 'static> Kept<K> {
     }
 }
 
-fn kept<K>(cache: Cache<K>, saved: Vec<K>, was_saved: bool) -> Kept<K> {
-    Kept { cache, saved: Arc::new(saved.into_iter().map(Arc::new).collect()), was_saved }
-}
-
-/// The service that a slice is of.
-pub fn service_of(slice: &EndpointSlice) -> Option<Key> {
-    let name = slice.metadata.labels.as_ref()?.get(crate::services::SERVICE_NAME)?;
-    Some(Key::new(slice.metadata.namespace.clone().unwrap_or_default(), name.clone()))
+/// Only what has to do with hosts and paths.
+fn prune_ingress(ingress: &mut Ingress) {
+    ingress.metadata.annotations = None;
+    ingress.metadata.labels = None;
+    ingress.status = None;
 }
 
 /// A node's status is long, and changes all the time; only its addresses are of interest here.
@@ -201,35 +216,44 @@ fn prune_node(node: &mut Node) {
 }
 
 /// Services that have changed and have not been looked at, and since when.
-#[derive(Clone, Default)]
-pub struct Dirty(Arc<Mutex<Pending>>, Arc<tokio::sync::Notify>);
+#[derive(Clone)]
+pub struct Dirty(Arc<Mutex<Pending>>, Arc<tokio::sync::Notify>, Instant);
+
+impl Default for Dirty {
+    fn default() -> Self {
+        Dirty(Arc::default(), Arc::default(), Instant::now())
+    }
+}
 
 #[derive(Default)]
 struct Pending {
     keys: HashSet<Key>,
-    since: Option<std::time::Instant>,
+    since: Option<Instant>,
 }
 
 impl Dirty {
     /// Marks whatever changes from now on.
     pub fn follow(&self, objects: &Objects) {
         let dirty = self.clone();
-        objects.services.cache().subscribe(move |change| dirty.mark(Some(change.key())));
+        objects.services.cache().subscribe(move |change| dirty.mark(Some(change.key()), None));
         let dirty = self.clone();
         objects.slices.cache().subscribe(move |change| {
             // A slice may change hands.
-            dirty.mark(change.old.as_deref().and_then(service_of));
-            dirty.mark(change.new.as_deref().and_then(service_of));
+            dirty.mark(change.old.as_deref().and_then(Slice::service_key), None);
+            let happened = change.new.as_deref().and_then(|slice| slice.happened_ms);
+            dirty.mark(change.new.as_deref().and_then(Slice::service_key), happened);
         });
         let dirty = self.clone();
         objects.nodes.cache().subscribe(move |_| dirty.1.notify_one());
     }
 
-    fn mark(&self, key: Option<Key>) {
+    /// `happened_ms` is when the change happened, if that is known better than by its arrival.
+    fn mark(&self, key: Option<Key>, happened_ms: Option<i64>) {
         let Some(key) = key else { return };
         let mut pending = self.0.lock();
         pending.keys.insert(key);
-        pending.since.get_or_insert_with(std::time::Instant::now);
+        let since = happened(happened_ms, self.2);
+        pending.since = Some(pending.since.map_or(since, |earlier| earlier.min(since)));
         drop(pending);
         self.1.notify_one();
     }
@@ -240,8 +264,16 @@ impl Dirty {
     }
 
     /// Takes what has been marked, and when the first of it was.
-    pub fn take(&self) -> (HashSet<Key>, Option<std::time::Instant>) {
+    pub fn take(&self) -> (HashSet<Key>, Option<Instant>) {
         let mut pending = self.0.lock();
         (std::mem::take(&mut pending.keys), pending.since.take())
     }
+}
+
+/// When a change happened; what happened before `start` is counted from now, since nobody was here to see it.
+fn happened(at_ms: Option<i64>, start: Instant) -> Instant {
+    let now = Instant::now();
+    let age = at_ms.map(|at| jiff::Timestamp::now().as_millisecond().saturating_sub(at));
+    let age = age.and_then(|age| u64::try_from(age).ok()).map(Duration::from_millis);
+    age.and_then(|age| now.checked_sub(age)).filter(|then| *then >= start).unwrap_or(now)
 }

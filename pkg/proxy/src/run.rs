@@ -1,8 +1,10 @@
 //! The loops that keep everything in step, each waiting for what concerns it.
 
 mod gateway;
+mod health_checks;
 mod names;
 mod rules;
+mod secrets;
 
 use crate::flags::Config;
 use crate::iptables::{Iptables, IptablesError};
@@ -12,8 +14,9 @@ use crate::objects::Objects;
 use crate::web::{Web, WebError};
 use client::{ConnectError, Informers};
 use futures::future::select_all;
+use health_checks::HealthChecks;
 use network::{claims, overlay};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 const RETRY: Duration = Duration::from_secs(2);
 /// Changes are written to disk together, this long after the first.
 const SAVE_AFTER: Duration = Duration::from_secs(2);
+/// Where much is known, writing it takes long: no more than one part in so many of the time is spent on it.
+const SAVE_SHARE: u32 = 50;
 
 /// Why it cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -49,9 +54,11 @@ pub async fn run(config: Config, status: Status, shutdown: CancellationToken) ->
     };
     let informers = Informers::new(client.clone(), shutdown.clone());
     let objects = Objects::follow(&informers, &config.state_dir);
+    let checks = HealthChecks::default();
     let (zone_loop, name_server) = names::start(&config, &objects, &shutdown);
     tokio::join!(
-        rules::keep(filter, &config, &objects, &status, &shutdown),
+        rules::keep(filter, &config, &objects, &checks, &status, &shutdown),
+        checks.serve(&status, &shutdown),
         keep_overlay(&config, &objects, &shutdown),
         gateway::keep(web, client, &config, &objects, &status, &shutdown),
         save(&objects, &shutdown),
@@ -118,6 +125,7 @@ async fn keep_overlay(config: &Config, objects: &Objects, shutdown: &Cancellatio
 
 async fn save(objects: &Objects, shutdown: &CancellationToken) {
     let mut changes = objects.changes();
+    let mut pause = SAVE_AFTER;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -125,11 +133,14 @@ async fn save(objects: &Objects, shutdown: &CancellationToken) {
         }
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = tokio::time::sleep(SAVE_AFTER) => {}
+            () = tokio::time::sleep(pause) => {}
         }
+        changes.iter_mut().for_each(|changes| changes.mark_unchanged());
+        let began = Instant::now();
         if let Err(error) = objects.save() {
             tracing::warn!(%error, "what is known cannot be kept for a restart");
         }
+        pause = SAVE_AFTER.max(began.elapsed() * SAVE_SHARE);
         if shutdown.is_cancelled() {
             return;
         }

@@ -6,17 +6,15 @@
 //!
 //! Everything that differs between clusters, versions and defaults ends here; what follows knows only [`ServicePort`].
 
+use crate::record::{Place, Slice};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort as ApiPort};
-use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
 use network::Protocol;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The label by which a slice names its service.
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label of services that another proxy looks after.
-const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+pub const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// How long a client stays with its endpoint unless the service says otherwise.
 const AFFINITY_SECONDS: i32 = 10_800;
 
@@ -133,7 +131,7 @@ fn or_draining<'a>(chosen: Vec<&'a Endpoint>, all: &[&'a Endpoint], local_only: 
 /// The ports of a service that a proxy looks after, with their endpoints.
 pub fn ports_of<'a>(
     service: &Service,
-    slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
+    slices: impl Iterator<Item = &'a Slice> + Clone,
     here: &Here,
 ) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
@@ -204,25 +202,17 @@ fn source_ranges(texts: &Option<Vec<String>>) -> Vec<IpNet> {
         .collect()
 }
 
-fn endpoints_of<'a>(
-    port: &ApiPort,
-    slices: impl Iterator<Item = &'a EndpointSlice>,
-    here: &Here,
-) -> Vec<Endpoint> {
+fn endpoints_of<'a>(port: &ApiPort, slices: impl Iterator<Item = &'a Slice>, here: &Here) -> Vec<Endpoint> {
     let mut found: Vec<Endpoint> = Vec::new();
     let mut all_hinted = true;
+    let name = port.name.as_deref().unwrap_or_default();
+    let Ok(protocol) = port.protocol.as_deref().unwrap_or("TCP").parse::<Protocol>() else { return found };
     for slice in slices {
-        let number = slice.ports.iter().flatten().find_map(|candidate| {
-            let same_name =
-                candidate.name.as_deref().unwrap_or_default() == port.name.as_deref().unwrap_or_default();
-            let same_protocol =
-                candidate.protocol.as_deref().unwrap_or("TCP") == port.protocol.as_deref().unwrap_or("TCP");
-            (same_name && same_protocol).then_some(candidate.port).flatten()
-        });
-        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
-        for endpoint in &slice.endpoints {
-            all_hinted &= is_hinted(endpoint) || !is_ready(endpoint);
-            found.extend(read(endpoint, number, here));
+        let served = slice.ports.iter().find(|served| *served.name == *name && served.protocol == protocol);
+        let Some(served) = served else { continue };
+        for place in &slice.endpoints {
+            all_hinted &= place.hints.is_some() || !place.ready;
+            found.push(read(place, served.number, here));
         }
     }
     for endpoint in &mut found {
@@ -236,22 +226,8 @@ fn endpoints_of<'a>(
     found
 }
 
-fn is_ready(endpoint: &ApiEndpoint) -> bool {
-    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
-}
-
-fn is_hinted(endpoint: &ApiEndpoint) -> bool {
-    endpoint.hints.as_ref().is_some_and(|hints| {
-        hints.for_zones.as_ref().is_some_and(|zones| !zones.is_empty())
-            || hints.for_nodes.as_ref().is_some_and(|nodes| !nodes.is_empty())
-    })
-}
-
-fn read(endpoint: &ApiEndpoint, port: u16, here: &Here) -> Option<Endpoint> {
-    let address = endpoint.addresses.first()?.parse().ok()?;
-    let conditions = endpoint.conditions.clone().unwrap_or_default();
-    let ready = is_ready(endpoint);
-    let hints = endpoint.hints.as_ref();
+fn read(place: &Place, port: u16, here: &Here) -> Endpoint {
+    let hints = place.hints.as_deref();
     let nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).filter(|nodes| !nodes.is_empty());
     let zones = hints.and_then(|hints| hints.for_zones.as_ref()).filter(|zones| !zones.is_empty());
     let hinted = match (nodes, zones) {
@@ -259,15 +235,15 @@ fn read(endpoint: &ApiEndpoint, port: u16, here: &Here) -> Option<Endpoint> {
         (None, Some(zones)) => zones.iter().any(|zone| Some(&zone.name) == here.zone.as_ref()),
         (None, None) => true,
     };
-    Some(Endpoint {
-        address,
+    Endpoint {
+        address: place.address,
         port,
-        ready,
-        serving: conditions.serving.unwrap_or(ready),
-        terminating: conditions.terminating.unwrap_or(false),
-        local: endpoint.node_name.as_deref() == Some(here.node.as_str()),
+        ready: place.ready,
+        serving: place.serving,
+        terminating: place.terminating,
+        local: place.node.as_deref() == Some(here.node.as_str()),
         hinted,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -277,7 +253,7 @@ mod tests {
 
     fn ports(service: Value, slices: &[Value]) -> Vec<ServicePort> {
         let service: Service = serde_json::from_value(service).unwrap();
-        let slices: Vec<EndpointSlice> =
+        let slices: Vec<Slice> =
             slices.iter().map(|slice| serde_json::from_value(slice.clone()).unwrap()).collect();
         let here = Here { node: "n1".into(), zone: Some("z1".into()) };
         ports_of(&service, slices.iter(), &here)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! changed services ── render ──> chains ── differ from what was applied? ──> one transaction
-//! the first time: the services' chains in chunks, then what leads to them, then what is stale goes
+//! the first time, and if many change: services' chains in chunks, then what leads to them, then what is stale goes
 //! ```
 //!
 //! Of what was applied only hashes are kept. After a failure nothing is believed, and everything is written again.
@@ -15,7 +15,7 @@ use client::Key;
 use network::Protocol;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
@@ -39,19 +39,48 @@ pub struct Synced {
 pub struct Syncer {
     iptables: Iptables,
     settings: Settings,
-    services: BTreeMap<Key, Vec<Port>>,
-    nat: HashMap<String, u64>,
-    filter: HashMap<String, u64>,
+    services: BTreeMap<Key, Box<[Port]>>,
+    /// The chains that all services share, as they were applied: of nat, and of filter.
+    shared: (HashMap<String, u64>, HashMap<String, u64>),
     /// Nothing is known of the kernel: all is written.
     whole: bool,
 }
 
-/// What is kept of a port: what it adds to shared chains, and the names of its own.
+/// What is kept of a port: what it adds to shared chains, and its own chains.
 struct Port {
     shared: Rendered,
-    chains: Vec<(String, u64)>,
-    rules: usize,
-    udp: Option<Udp>,
+    chains: Box<[Chain]>,
+    rules: u32,
+    udp: Option<Box<Udp>>,
+}
+
+/// What is kept of a chain: its name, and a hash of its rules. There are ten or more per service.
+#[derive(Clone, Copy)]
+struct Chain {
+    name: Name,
+    hash: u64,
+}
+
+/// The name of a chain of a service or an endpoint, filled up by zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Name([u8; NAME]);
+
+/// `KUBE-SVC-` and sixteen characters.
+const NAME: usize = 25;
+
+impl Name {
+    fn new(name: &str) -> Name {
+        let mut bytes = [0; NAME];
+        let length = name.len().min(NAME);
+        bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+        Name(bytes)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(&self.0).unwrap_or_default().trim_end_matches('\0'))
+    }
 }
 
 /// What a port of a connectionless protocol leads to, to find what is remembered of endpoints that are gone.
@@ -60,20 +89,26 @@ struct Udp {
     endpoints: HashSet<IpAddr>,
 }
 
-/// A set of changed chains of one service.
+/// Changed chains.
 type Writes = Vec<(String, Vec<String>)>;
+
+/// What has been found to do, and is not done yet.
+#[derive(Default)]
+struct Batch {
+    writes: Writes,
+    /// Services whose chains are among them.
+    services: usize,
+    removed: Vec<String>,
+    stale: Vec<Stale>,
+    shared_changed: bool,
+    /// Chains written already.
+    written: usize,
+}
 
 impl Syncer {
     /// Nothing has been applied.
     pub fn new(iptables: Iptables, settings: Settings) -> Syncer {
-        Syncer {
-            iptables,
-            settings,
-            services: BTreeMap::new(),
-            nat: HashMap::new(),
-            filter: HashMap::new(),
-            whole: true,
-        }
+        Syncer { iptables, settings, services: BTreeMap::new(), shared: Default::default(), whole: true }
     }
 
     /// What rules depend on besides services.
@@ -94,79 +129,69 @@ impl Syncer {
         Ok(intact)
     }
 
-    /// The next sync writes everything.
-    pub fn forget(&mut self) {
-        self.whole = true;
-    }
-
     /// Whether the next sync needs every service, not only those that have changed.
     pub fn needs_all(&self) -> bool {
         self.whole
     }
 
     /// Brings the kernel into step. A service without ports is gone. If [`Syncer::needs_all`], `changes` are all
-    /// services.
-    pub async fn sync(&mut self, changes: Vec<(Key, Vec<ServicePort>)>) -> Result<Synced, IptablesError> {
+    /// services. They are rendered a few at a time: the text of all rules is never in memory.
+    pub async fn sync(
+        &mut self,
+        changes: impl IntoIterator<Item = (Key, Vec<ServicePort>)>,
+    ) -> Result<Synced, IptablesError> {
         let whole = std::mem::replace(&mut self.whole, true);
+        let mut before = Vec::new();
         if whole {
             self.services.clear();
-            self.nat.clear();
-            self.filter.clear();
+            self.shared = Default::default();
+            before = self.iptables.service_chains("nat").await?;
+            // The one shared chain that services' chains lead to.
+            let shared = rules::shared(std::iter::empty(), &self.settings).nat;
+            let mark: Writes = shared.into_iter().filter(|(name, _)| name == rules::HOST_MARK).collect();
+            self.iptables.restore(&transaction("nat", &mark, &[])).await?;
         }
-        let (writes, removed, stale, shared_changed) = self.take(changes);
-        let shared = if shared_changed || whole { self.shared_writes() } else { Default::default() };
-        let result = match whole {
-            true => self.apply_all(&writes, &shared).await?,
-            false => self.apply(&writes, &removed, &shared).await?,
+        let mut batch = Batch::default();
+        for (key, ports) in changes {
+            self.take(key, &ports, &mut batch);
+            if self.iptables.is_nft() && batch.services == CHUNK {
+                self.write(&mut batch).await?;
+            }
+        }
+        let mut synced = match whole {
+            true => self.finish_all(&mut batch, before).await?,
+            false => self.finish(&mut batch).await?,
         };
         self.whole = false;
-        conntrack::flush(&stale).await;
-        Ok(Synced { rules: self.count(), ..result })
+        conntrack::flush(&batch.stale).await;
+        synced.rules = self.count();
+        Ok(synced)
     }
 
-    /// Renders what changed, and finds what of it is not in the kernel.
-    fn take(
-        &mut self,
-        changes: Vec<(Key, Vec<ServicePort>)>,
-    ) -> (Vec<Writes>, Vec<String>, Vec<Stale>, bool) {
-        let (mut writes, mut removed, mut stale) = (Vec::new(), Vec::new(), Vec::new());
-        let mut shared_changed = false;
-        for (key, ports) in changes {
-            let mut of_service: Writes = Vec::new();
-            let mut new_ports = Vec::new();
-            for service in &ports {
-                let (port, chains) = render(service, &self.settings);
-                of_service.extend(
-                    chains.into_iter().filter(|(name, rules)| self.nat.get(name) != Some(&hash(rules))),
-                );
-                new_ports.push(port);
-            }
-            let old_ports = match new_ports.is_empty() {
-                true => self.services.remove(&key),
-                false => self.services.insert(key.clone(), new_ports),
+    /// Renders a service that has changed, and finds what of it is not in the kernel.
+    fn take(&mut self, key: Key, ports: &[ServicePort], batch: &mut Batch) {
+        let old = self.services.remove(&key).unwrap_or_default();
+        let applied: HashMap<Name, u64> =
+            old.iter().flat_map(|port| &port.chains).map(|chain| (chain.name, chain.hash)).collect();
+        let chains_before = batch.writes.len();
+        let mut new = Vec::with_capacity(ports.len());
+        for service in ports {
+            let (port, table) = render(service, &self.settings);
+            let differs = |(name, rules): &(String, Vec<String>)| {
+                applied.get(&Name::new(name)).is_none_or(|applied| *applied != hash(rules))
             };
-            let old_ports = old_ports.unwrap_or_default();
-            let new_ports = self.services.get(&key).map(Vec::as_slice).unwrap_or_default();
-            let kept: HashSet<&str> =
-                new_ports.iter().flat_map(|port| &port.chains).map(|(name, _)| name.as_str()).collect();
-            let old_chains = old_ports.iter().flat_map(|port| &port.chains);
-            removed.extend(
-                old_chains.filter(|(name, _)| !kept.contains(name.as_str())).map(|(name, _)| name.clone()),
-            );
-            shared_changed |=
-                old_ports.iter().map(|port| &port.shared).ne(new_ports.iter().map(|port| &port.shared));
-            stale.extend(forgotten(&old_ports, new_ports));
-            for (name, hash) in new_ports.iter().flat_map(|port| &port.chains) {
-                self.nat.insert(name.clone(), *hash);
-            }
-            if !of_service.is_empty() {
-                writes.push(of_service);
-            }
+            batch.writes.extend(table.into_iter().filter(differs));
+            new.push(port);
         }
-        for name in &removed {
-            self.nat.remove(name);
+        batch.services += usize::from(batch.writes.len() > chains_before);
+        let kept: HashSet<Name> = new.iter().flat_map(|port| &port.chains).map(|chain| chain.name).collect();
+        let gone = applied.keys().filter(|name| !kept.contains(name));
+        batch.removed.extend(gone.map(ToString::to_string));
+        batch.shared_changed |= old.iter().map(|port| &port.shared).ne(new.iter().map(|port| &port.shared));
+        batch.stale.extend(forgotten(&old, &new));
+        if !new.is_empty() {
+            self.services.insert(key, new.into_boxed_slice());
         }
-        (writes, removed, stale, shared_changed)
     }
 
     /// The shared chains that differ: of nat, and of filter.
@@ -179,67 +204,67 @@ impl Syncer {
             applied.extend(changed.iter().map(|(name, rules)| (name.clone(), hash(rules))));
             changed
         };
-        (differ(shared.nat, &mut self.nat), differ(shared.filter, &mut self.filter))
+        (differ(shared.nat, &mut self.shared.0), differ(shared.filter, &mut self.shared.1))
     }
 
-    /// A few changes: all in one transaction per table.
-    async fn apply(
-        &self,
-        writes: &[Writes],
-        removed: &[String],
-        shared: &(Writes, Writes),
-    ) -> Result<Synced, IptablesError> {
-        let many = self.iptables.is_nft() && writes.len() > CHUNK;
-        let (first, last) = if many { (writes, &[][..]) } else { (&[][..], writes) };
-        for chunk in first.chunks(CHUNK) {
-            self.iptables.restore(&transaction("nat", chunk.iter().flatten(), &[])).await?;
+    /// Services' own chains, of which a packet meets the old ones or the new ones.
+    async fn write(&self, batch: &mut Batch) -> Result<(), IptablesError> {
+        if !batch.writes.is_empty() {
+            self.iptables.restore(&transaction("nat", &batch.writes, &[])).await?;
         }
+        batch.written += batch.writes.len();
+        batch.writes = Vec::new();
+        batch.services = 0;
+        Ok(())
+    }
+
+    /// What is left after some changes: in one transaction per table.
+    async fn finish(&mut self, batch: &mut Batch) -> Result<Synced, IptablesError> {
+        let shared = if batch.shared_changed { self.shared_writes() } else { Default::default() };
+        let chains = batch.written + batch.writes.len() + shared.0.len() + shared.1.len();
+        let mut nat = std::mem::take(&mut batch.writes);
+        nat.extend(shared.0);
         let mut text = String::new();
-        let nat = last.iter().flatten().chain(&shared.0);
-        if !last.is_empty() || !shared.0.is_empty() || !removed.is_empty() {
-            text += &transaction("nat", nat, removed);
+        if !nat.is_empty() || !batch.removed.is_empty() {
+            text += &transaction("nat", &nat, &batch.removed);
         }
         if !shared.1.is_empty() {
-            text += &transaction("filter", shared.1.iter(), &[]);
+            text += &transaction("filter", &shared.1, &[]);
         }
         if !text.is_empty() {
             self.iptables.restore(&text).await?;
         }
-        let chains = writes.iter().map(Vec::len).sum::<usize>() + shared.0.len() + shared.1.len();
-        Ok(Synced { chains, removed: removed.len(), rules: 0 })
+        Ok(Synced { chains, removed: batch.removed.len(), rules: 0 })
     }
 
-    /// Everything, from whatever there is: what services need first, what leads to it next, what is stale last. At no
-    /// time does a packet meet a chain that is half written, or is one that worked before refused.
-    async fn apply_all(&self, writes: &[Writes], shared: &(Writes, Writes)) -> Result<Synced, IptablesError> {
-        let present = self.iptables.service_chains("nat").await?;
-        // The one shared chain that services' chains lead to.
-        let mark = shared.0.iter().filter(|(name, _)| name == rules::HOST_MARK);
-        self.iptables.restore(&transaction("nat", mark, &[])).await?;
-        let chunk = if self.iptables.is_nft() { CHUNK } else { usize::MAX };
-        for chunk in writes.chunks(chunk) {
-            self.iptables.restore(&transaction("nat", chunk.iter().flatten(), &[])).await?;
-        }
-        let mut text = transaction("nat", shared.0.iter(), &[]);
-        text += &transaction("filter", shared.1.iter(), &[]);
+    /// What is left after everything was written, from whatever there was: what services need is there, so what leads
+    /// to it is next, and what is stale is last. At no time does a packet meet a chain that is half written, or is one
+    /// that worked before refused.
+    async fn finish_all(&mut self, batch: &mut Batch, before: Vec<String>) -> Result<Synced, IptablesError> {
+        self.write(batch).await?;
+        let shared = self.shared_writes();
+        let chains = batch.written + shared.0.len() + shared.1.len();
+        let mut text = transaction("nat", &shared.0, &[]);
+        text += &transaction("filter", &shared.1, &[]);
         self.iptables.restore(&text).await?;
         self.iptables.add_jumps().await?;
-        let stale: Vec<String> = present.into_iter().filter(|name| !self.nat.contains_key(name)).collect();
+        let ours: HashSet<Name> =
+            self.services.values().flatten().flat_map(|port| &port.chains).map(|chain| chain.name).collect();
+        let stale: Vec<String> = before.into_iter().filter(|name| !ours.contains(&Name::new(name))).collect();
         // A chain cannot go before what leads to it: all are emptied first.
         for chunk in stale.chunks(REMOVE_CHUNK) {
             self.iptables.restore(&emptied("nat", chunk)).await?;
         }
         for chunk in stale.chunks(REMOVE_CHUNK) {
-            self.iptables.restore(&transaction("nat", std::iter::empty(), chunk)).await?;
+            self.iptables.restore(&transaction("nat", &[], chunk)).await?;
         }
-        let chains = writes.iter().map(Vec::len).sum::<usize>() + shared.0.len() + shared.1.len();
         Ok(Synced { chains, removed: stale.len(), rules: 0 })
     }
 
     fn count(&self) -> usize {
         let of_port = |port: &Port| {
             let shared = &port.shared;
-            port.rules
+            port.rules as usize
                 + shared.services.len()
                 + shared.node_ports.len()
                 + shared.refused.len()
@@ -260,11 +285,12 @@ fn render(service: &ServicePort, settings: &Settings) -> (Port, Table) {
         let node_port = service.node_port.map(|port| (None, port));
         let endpoints = service.choose(settings.ipv6);
         let endpoints = endpoints.cluster.iter().chain(&endpoints.local).map(|endpoint| endpoint.address);
-        Udp { addresses: fixed.chain(node_port).collect(), endpoints: endpoints.collect() }
+        Box::new(Udp { addresses: fixed.chain(node_port).collect(), endpoints: endpoints.collect() })
     });
-    let names = chains.iter().map(|(name, rules)| (name.clone(), hash(rules))).collect();
-    let rules = chains.values().map(Vec::len).sum();
-    (Port { shared, chains: names, rules, udp }, chains)
+    let kept =
+        chains.iter().map(|(name, rules)| Chain { name: Name::new(name), hash: hash(rules) }).collect();
+    let rules = chains.values().map(Vec::len).sum::<usize>() as u32;
+    (Port { shared, chains: kept, rules, udp }, chains)
 }
 
 /// What must be forgotten of connectionless protocols: ways to endpoints that are gone, and, where there was none
@@ -290,16 +316,9 @@ fn forgotten(old: &[Port], new: &[Port]) -> Vec<Stale> {
 }
 
 /// The text that replaces some chains and removes others.
-fn transaction<'a>(
-    table: &str,
-    writes: impl Iterator<Item = &'a (String, Vec<String>)> + Clone,
-    removed: &[String],
-) -> String {
+fn transaction(table: &str, writes: &[(String, Vec<String>)], removed: &[String]) -> String {
     let mut text = format!("*{table}\n");
-    for (name, _) in writes.clone() {
-        let _ = writeln!(text, ":{name} - [0:0]");
-    }
-    for name in removed {
+    for name in writes.iter().map(|(name, _)| name).chain(removed) {
         let _ = writeln!(text, ":{name} - [0:0]");
     }
     for (name, rules) in writes {

@@ -44,6 +44,31 @@ impl Web {
         &self.dir
     }
 
+    /// Where certificates and keys are.
+    pub fn certificates(&self) -> PathBuf {
+        self.dir.join("certificates")
+    }
+
+    /// Whether nginx takes a certificate and its key: one that it does not take would keep back everybody's changes.
+    pub async fn takes_certificate(&self, certificate: &Path, key: &Path) -> Result<(), WebError> {
+        let config = self.dir.join("certificate.conf");
+        let text = format!(
+            "pid \"{dir}/certificate.pid\";\nerror_log \"{dir}/error.log\" warn;\nevents {{}}\nhttp {{ access_log off; server {{\n\
+             listen unix:{dir}/certificate.sock ssl;\nssl_certificate \"{}\";\nssl_certificate_key \"{}\";\n}} }}\n",
+            certificate.display(),
+            key.display(),
+            dir = self.dir.display()
+        );
+        write(&config, &text)?;
+        let tested = self.nginx(&config, &["-t"]).await?;
+        let _ = std::fs::remove_file(&config);
+        let _ = std::fs::remove_file(self.dir.join("certificate.sock"));
+        match tested.status.success() {
+            true => Ok(()),
+            false => Err(WebError::Refused(String::from_utf8_lossy(&tested.stderr).trim().to_owned())),
+        }
+    }
+
     /// Uses a configuration, if nginx takes it: by a reload, or by a start if it does not run.
     pub async fn apply(&self, text: &str) -> Result<(), WebError> {
         let (path, new) = (self.dir.join("nginx.conf"), self.dir.join("nginx.conf.new"));

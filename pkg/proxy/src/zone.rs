@@ -11,9 +11,9 @@
 //!
 //! Answers follow the specification of Kubernetes' DNS. A name outside of all this is somebody else's.
 
+use crate::record::Slice;
 use crate::services::cluster_ips;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use network::Protocol;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -103,7 +103,7 @@ impl Zone {
     pub fn new<'a>(
         domain: &str,
         services: impl Iterator<Item = &'a Service>,
-        slices: impl Iterator<Item = &'a EndpointSlice>,
+        slices: impl Iterator<Item = &'a Slice>,
         hosts: impl Iterator<Item = String>,
         node: &[IpAddr],
     ) -> Zone {
@@ -143,34 +143,21 @@ impl Zone {
         self.services.insert((namespace.clone(), name.clone()), named);
     }
 
-    fn add_slice(&mut self, slice: &EndpointSlice) {
-        let labels = slice.metadata.labels.as_ref();
-        let service = labels.and_then(|labels| labels.get(crate::services::SERVICE_NAME));
-        let (Some(namespace), Some(service)) = (&slice.metadata.namespace, service) else { return };
+    fn add_slice(&mut self, slice: &Slice) {
+        let Some(key) = slice.service_key() else { return };
+        let (namespace, service) = (key.namespace, key.name);
         let Some(named) = self.services.get_mut(&(namespace.clone(), service.clone())) else { return };
         if !named.addresses.is_empty() || named.external.is_some() {
             return;
         }
-        let ports: Ports = slice
-            .ports
-            .iter()
-            .flatten()
-            .filter_map(|port| {
-                let protocol = port.protocol.as_deref().unwrap_or("TCP").parse().ok()?;
-                Some((port.name.clone().unwrap_or_default(), protocol, u16::try_from(port.port?).ok()?))
-            })
-            .collect();
-        for endpoint in &slice.endpoints {
-            // A service that publishes addresses that are not ready has them as ready in its slices.
-            if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
-                continue;
-            }
-            for address in endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok()) {
-                let label = endpoint.hostname.clone().unwrap_or_else(|| dashed(address));
-                let fqdn = format!("{label}.{service}.{namespace}.svc.{}", self.domain);
-                self.by_address.entry(address).or_insert(fqdn);
-                named.endpoints.entry(label).or_default().push((address, ports.clone()));
-            }
+        let ports = slice.ports.iter().map(|port| (port.name.to_string(), port.protocol, port.number));
+        let ports: Ports = ports.collect();
+        // A service that publishes addresses that are not ready has them as ready in its slices.
+        for place in slice.endpoints.iter().filter(|place| place.ready) {
+            let label = place.hostname.as_deref().map_or_else(|| dashed(place.address), str::to_owned);
+            let fqdn = format!("{label}.{service}.{namespace}.svc.{}", self.domain);
+            self.by_address.entry(place.address).or_insert(fqdn);
+            named.endpoints.entry(label).or_default().push((place.address, ports.clone()));
         }
     }
 
@@ -352,7 +339,7 @@ mod tests {
             service(json!({"metadata": {"namespace": "default", "name": "far"}, "spec": {
                 "type": "ExternalName", "externalName": "example.org."}})),
         ];
-        let slice: EndpointSlice = serde_json::from_value(json!({
+        let slice: Slice = serde_json::from_value(json!({
             "metadata": {"namespace": "default", "labels": {"kubernetes.io/service-name": "db"}}, "addressType": "IPv4",
             "endpoints": [{"addresses": ["10.244.1.7"], "hostname": "db-0"}, {"addresses": ["10.244.2.7"]},
                 {"addresses": ["10.244.3.7"], "conditions": {"ready": false}, "hostname": "db-2"}],

@@ -2,7 +2,7 @@
 
 use crate::flags::Config;
 use crate::gateway::{Services, sites};
-use crate::nameserver::{SharedZone, bind, serve, upstream_of};
+use crate::nameserver::{SharedZone, at_port, bind, serve, upstream_of};
 use crate::node::This;
 use crate::objects::Objects;
 use crate::zone::Zone;
@@ -10,11 +10,13 @@ use futures::future::BoxFuture;
 use network::claims;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(20);
+/// Where there are many names, making them anew takes long: no more than one part in so many of the time.
+const SHARE: u32 = 10;
 
 /// The loop that keeps the zone, and the server that answers from it.
 pub fn start<'a>(
@@ -35,19 +37,19 @@ pub fn start<'a>(
 async fn keep(zone: SharedZone, config: &Config, objects: &Objects, shutdown: &CancellationToken) {
     let mut changes = objects.changes();
     loop {
+        let began = Instant::now();
         let new = make(config, objects);
         *zone.write() = Arc::new(new);
+        let pause = GATHER.max(began.elapsed() * SHARE);
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = super::any_change(&mut changes) => {}
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(GATHER) => {}
+            () = tokio::time::sleep(pause) => {}
         }
-        changes.iter_mut().for_each(|changes| {
-            changes.borrow_and_update();
-        });
+        changes.iter_mut().for_each(|changes| changes.mark_unchanged());
     }
 }
 
@@ -84,7 +86,7 @@ async fn answer(zone: SharedZone, address: IpAddr, config: &Config, shutdown: &C
         }
     };
     let upstream = match config.upstream_dns.is_empty() {
-        false => config.upstream_dns.clone(),
+        false => config.upstream_dns.iter().copied().map(at_port).collect(),
         true => upstream_of(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(), &[address]),
     };
     serve(zone, upstream, vec![sockets.0], vec![sockets.1], shutdown.clone()).await;

@@ -1,6 +1,7 @@
 //! Keeps the packet filter in step with services.
 
 use super::RETRY;
+use super::health_checks::HealthChecks;
 use crate::flags::Config;
 use crate::iptables::{Iptables, IptablesError};
 use crate::metrics::Status;
@@ -47,13 +48,14 @@ pub async fn keep(
     mut filter: Filter,
     config: &Config,
     objects: &Objects,
+    checks: &HealthChecks,
     status: &Status,
     shutdown: &CancellationToken,
 ) {
     claims::allow_forwarding(config.localhost_node_ports);
+    objects.settled().await;
     let dirty = Dirty::default();
     dirty.follow(objects);
-    let mut synced_before = false;
     let mut claimed = None;
     let mut look = tokio::time::interval(config.sync_period);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -69,6 +71,7 @@ pub async fn keep(
             continue;
         }
         let this = This::find(&config.node, &objects.nodes.list());
+        status.node(&this);
         claim(config, &this, &mut claimed).await;
         for syncer in &mut filter.families {
             let settings = settings(config, syncer.settings().ipv6, &this);
@@ -76,12 +79,9 @@ pub async fn keep(
                 syncer.set_settings(settings);
             }
         }
-        // From what was known to what is: services that are gone since would not be told.
-        let synced = objects.services.is_synced() && objects.slices.is_synced();
-        let all = synced != synced_before;
-        synced_before = synced;
         let (keys, since) = dirty.take();
-        failing = !sync(&mut filter, objects, &this, keys, all, since, status).await;
+        checks.update(objects, &this, &keys);
+        failing = !sync(&mut filter, objects, &this, keys, since, status).await;
     }
 }
 
@@ -100,28 +100,25 @@ async fn sync(
     objects: &Objects,
     this: &This,
     mut keys: HashSet<Key>,
-    all: bool,
     since: Option<Instant>,
     status: &Status,
 ) -> bool {
-    let everything: Vec<Key> =
-        objects.services.list().iter().map(|service| Key::of(service.as_ref())).collect();
-    let services = everything.len();
+    let mut rules = 0;
     for syncer in &mut filter.families {
-        if all {
-            syncer.forget();
-        }
         let whole = syncer.needs_all();
         if whole {
-            keys.extend(everything.iter().cloned());
+            keys = objects.services.list().iter().map(|service| Key::of(service.as_ref())).collect();
         }
         if keys.is_empty() && !whole {
             continue;
         }
         let began = Instant::now();
-        let changes = keys.iter().map(|key| (key.clone(), ports(objects, key, this))).collect();
+        let changes = keys.iter().map(|key| (key.clone(), ports(objects, key, this)));
         match syncer.sync(changes).await {
-            Ok(synced) => status.synced(began.elapsed(), whole, synced.rules, services, since),
+            Ok(synced) => {
+                rules += synced.rules;
+                status.synced(began.elapsed(), whole, rules, objects.services.cache().len(), since);
+            }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "rules are not in step");
                 status.failed();

@@ -2,6 +2,7 @@
 
 #[path = "../../../network/tests/network/host.rs"]
 mod host;
+mod ipv6;
 mod rules;
 mod udp;
 

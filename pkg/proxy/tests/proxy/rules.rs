@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 const VIP: &str = "10.96.0.5:80";
 
 /// Both backends of iptables, at the same time.
-fn with_both(test: fn(&str)) {
+pub fn with_both(test: fn(&str)) {
     std::thread::scope(|scope| {
         let running: Vec<_> = PROGRAMS.map(|program| scope.spawn(move || test(program))).into();
         for thread in running {
