@@ -1,6 +1,9 @@
 //! Whether a pod may run on this node: what the scheduler promised is checked once more where it matters.
 
+use crate::eviction::is_critical;
+use crate::node::Pressure;
 use api::kinds::pod_spec::requests::pod_requests;
+use api::kinds::pod_spec::requests::qos_class;
 use api::{Quantity, names};
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Pod};
 use std::collections::BTreeMap;
@@ -20,8 +23,14 @@ fn reject(reason: impl Into<String>, message: impl Into<String>) -> Result<(), R
 }
 
 /// Decides, beside the pods that are here.
-pub fn admit(pod: &Pod, others: &[Arc<Pod>], node: Option<&Node>) -> Result<(), Rejection> {
+pub fn admit(
+    pod: &Pod,
+    others: &[Arc<Pod>],
+    node: Option<&Node>,
+    pressure: Pressure,
+) -> Result<(), Rejection> {
     let Some(spec) = &pod.spec else { return Ok(()) };
+    pressed(pod, pressure)?;
     if let Some(os) = &spec.os
         && os.name != "linux"
     {
@@ -33,6 +42,31 @@ pub fn admit(pod: &Pod, others: &[Arc<Pod>], node: Option<&Node>) -> Result<(), 
     affinity(pod, node)?;
     ports(pod, &others)?;
     resources(pod, &others, node)
+}
+
+/// A node that is short of something takes only what it cannot do without; one short of memory also what has asked for
+/// its share.
+fn pressed(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
+    let mut conditions = Vec::new();
+    for (name, holds) in
+        [("MemoryPressure", pressure.memory), ("DiskPressure", pressure.disk), ("PIDPressure", pressure.pids)]
+    {
+        conditions.extend(holds.then_some(name));
+    }
+    if conditions.is_empty() || is_critical(pod) {
+        return Ok(());
+    }
+    let spec = pod.spec.as_ref().and_then(|spec| serde_json::to_value(spec).ok()).unwrap_or_default();
+    let tolerates = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten()).any(|toleration| {
+        let key = toleration.key.as_deref();
+        let of_key = key.is_none_or(|key| key.is_empty() || key == "node.kubernetes.io/memory-pressure");
+        of_key
+            && toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == "NoSchedule")
+    });
+    if conditions == ["MemoryPressure"] && (qos_class(&spec) != "BestEffort" || tolerates) {
+        return Ok(());
+    }
+    reject("Evicted", format!("The node had condition: [{}]. ", conditions.join(" ")))
 }
 
 fn uses_node(other: &Pod, pod: &Pod) -> bool {
@@ -200,9 +234,30 @@ mod tests {
 
     #[track_caller]
     fn check(spec: Value, others: &[Arc<Pod>], expected: Option<(&str, &str)>) {
-        let result = admit(&pod("new", spec), others, Some(&node()));
+        let result = admit(&pod("new", spec), others, Some(&node()), Pressure::default());
         let found = result.as_ref().err().map(|r| (r.reason.as_str(), r.message.as_str()));
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_node_under_pressure_takes_less() {
+        let memory = Pressure { memory: true, ..Pressure::default() };
+        let disk = Pressure { disk: true, ..Pressure::default() };
+        let critical = json!({"priority": 2_000_000_000});
+        let tolerant =
+            json!({"tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}]});
+        for (spec, pressure, refused) in [
+            (json!({}), Pressure::default(), None),
+            (json!({}), memory, Some("The node had condition: [MemoryPressure]. ")),
+            (asks("100m"), memory, None),
+            (tolerant, memory, None),
+            (critical.clone(), memory, None),
+            (asks("100m"), disk, Some("The node had condition: [DiskPressure]. ")),
+            (critical, disk, None),
+        ] {
+            let found = admit(&pod("new", spec), &[], None, pressure).err();
+            assert_eq!(found.as_ref().map(|rejection| rejection.message.as_str()), refused);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How a kubelet runs.
 
 use crate::certificates::Certificates;
+use crate::eviction::Thresholds;
 use crate::host::{Dns, Paths};
 use crate::node::Machine;
 use crate::pod_network::PodNetwork;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What runs the containers.
 #[derive(Clone)]
@@ -107,6 +109,10 @@ pub struct Config {
     pub image_gc_high_percent: u64,
     /// ... until it is less full than this.
     pub image_gc_low_percent: u64,
+    /// What must be left of the node before pods have to go.
+    pub eviction_hard: Thresholds,
+    /// How long the node says that it is short of something after it has ceased to be.
+    pub pressure_stays: Duration,
     /// Simulated: pods get nothing of this machine, and the node has what is said here.
     pub simulated: Option<Machine>,
 }
@@ -146,6 +152,8 @@ impl Config {
             log_max_files: 5,
             image_gc_high_percent: 85,
             image_gc_low_percent: 80,
+            eviction_hard: Thresholds::default(),
+            pressure_stays: Duration::from_secs(5 * 60),
             simulated: None,
         }
     }

@@ -3,11 +3,13 @@
 use crate::admission::is_label;
 use crate::certificates::Certificates;
 use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig, ServerConfig};
+use crate::eviction::{HARD, Thresholds};
 use clap::Parser;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Taint;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const EXAMPLES: &str = "Examples:
   kubelet --kubeconfig /etc/kubernetes/kubelet.conf
@@ -118,6 +120,12 @@ pub struct Flags {
     /// ... until it is less full than this.
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub image_gc_low_threshold: u64,
+    /// Pods have to go when less than this is left of the node.
+    #[arg(long, default_value = HARD)]
+    pub eviction_hard: Thresholds,
+    /// How long the node says that it is short of something after it has ceased to be, in seconds.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub eviction_pressure_transition_period: Duration,
 }
 
 impl From<Flags> for Config {
@@ -177,6 +185,8 @@ impl From<Flags> for Config {
             log_max_files: flags.container_log_max_files,
             image_gc_high_percent: flags.image_gc_high_threshold,
             image_gc_low_percent: flags.image_gc_low_threshold,
+            eviction_hard: flags.eviction_hard,
+            pressure_stays: flags.eviction_pressure_transition_period,
             ..defaults
         }
     }
@@ -211,6 +221,13 @@ fn no_port(text: &str) -> Result<u16, String> {
     if text == "0" { Ok(0) } else { Err("the read-only port is not served: leave it 0".into()) }
 }
 
+/// As Go writes one: `90s`, `5m`, `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text} is not a duration: write 5m0s");
+    let friendly: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(friendly).map_err(|_| wrong())
+}
+
 fn bytes(text: &str) -> Result<u64, String> {
     let amount: api::Quantity = text.parse().map_err(|_| format!("{text} is not a size: write 10Mi"))?;
     u64::try_from(amount.value()).ok().filter(|size| *size > 0).ok_or("must be more than 0".into())
@@ -230,12 +247,16 @@ mod tests {
             "--container-runtime-endpoint=unix:///x.sock",
             "--container-log-max-size=1Mi",
             "--pod-cidr=10.9.0.0/24",
+            "--eviction-hard=memory.available<1Gi",
+            "--eviction-pressure-transition-period=1m30s",
         ]);
         let config = Config::from(flags.expect("flags"));
         assert_eq!(config.node_name, "node-1");
         assert_eq!(config.labels["c"], "d");
         assert_eq!(config.taints[0].effect, "NoSchedule");
         assert_eq!(config.log_max_bytes, 1 << 20);
+        assert_eq!(config.eviction_hard, "memory.available<1Gi".parse().expect("thresholds"));
+        assert_eq!(config.pressure_stays, Duration::from_secs(90));
         assert!(
             matches!(config.runtime, RuntimeConfig::Containerd { socket } if socket == std::path::Path::new("/x.sock"))
         );
@@ -247,6 +268,7 @@ mod tests {
             ("--register-with-taints=k:Often", "NoSchedule"),
             ("--node-labels=-x=1", "key=value"),
             ("--read-only-port=10255", "leave it 0"),
+            ("--eviction-hard=memory<1Gi", "memory.available<100Mi"),
         ] {
             let error = Flags::try_parse_from(["kubelet", flag]).expect_err("refused").to_string();
             assert!(error.contains(said), "{error}");

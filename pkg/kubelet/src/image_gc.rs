@@ -2,7 +2,7 @@
 
 use crate::error::chain;
 use crate::events::Events;
-use crate::runtime::{Image, ImageId, Runtime};
+use crate::runtime::{Image, ImageId, PodView, Runtime};
 use client::EventType;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ pub(crate) struct ImageGc {
 
 impl ImageGc {
     /// Until the token is cancelled.
-    pub async fn run(self, shutdown: CancellationToken) {
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut known = BTreeMap::new();
         loop {
             tokio::select! {
@@ -54,12 +54,20 @@ impl ImageGc {
         }
     }
 
+    /// Removes whatever no container uses: the disk is needed for pods.
+    pub async fn remove_all_unused(&self) {
+        let (Ok(images), Ok(pods)) = (self.runtime.images().await, self.runtime.pods().await) else { return };
+        let used = used(&pods);
+        for image in images.iter().filter(|image| !used.contains(&image.id)) {
+            if let Err(error) = self.runtime.remove_image(&image.id).await {
+                tracing::warn!(image = image.id.0, error = chain(&error), "remove an image");
+            }
+        }
+    }
+
     async fn look(&self, known: &mut BTreeMap<ImageId, Known>, now: Timestamp) {
         let (Ok(images), Ok(pods)) = (self.runtime.images().await, self.runtime.pods().await) else { return };
-        let used: BTreeSet<ImageId> = pods
-            .iter()
-            .flat_map(|pod| pod.containers.iter().map(|container| container.image.clone()))
-            .collect();
+        let used = used(&pods);
         remember(known, &images, &used, now);
         let Ok(disk) = nix::sys::statvfs::statvfs(&self.root) else { return };
         let size = disk.blocks() * disk.fragment_size();
@@ -79,6 +87,10 @@ impl ImageGc {
             self.events.node(&self.node_name, EventType::Warning, "FreeDiskSpaceFailed", message);
         }
     }
+}
+
+fn used(pods: &[PodView]) -> BTreeSet<ImageId> {
+    pods.iter().flat_map(|pod| pod.containers.iter().map(|container| container.image.clone())).collect()
 }
 
 fn remember(

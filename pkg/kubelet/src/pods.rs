@@ -9,6 +9,7 @@
 //! It decides what a worker is wanted for, never what a worker does.
 
 use crate::admission::{self, Rejection};
+use crate::health::{BEAT, Pulse};
 use crate::plan::{Ending, is_static};
 use crate::runtime::{Event, PodView};
 use crate::shared::Shared;
@@ -22,7 +23,7 @@ use kube::Client;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,7 @@ const RUNTIME_RETRY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct PodTable {
     workers: RwLock<BTreeMap<String, Handle>>,
+    pulse: Pulse,
 }
 
 impl PodTable {
@@ -43,14 +45,48 @@ impl PodTable {
         self.workers.read().values().map(Handle::shown).collect()
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.workers.read().len()
+    /// All pods that have not been told to end, with their present statuses.
+    pub fn wanted(&self) -> Vec<Arc<Pod>> {
+        let workers = self.workers.read();
+        let wanted = workers.values().filter(|worker| {
+            let wanted = worker.wanted();
+            wanted.ending.is_none() && wanted.pod.metadata.deletion_timestamp.is_none()
+        });
+        wanted.map(Handle::shown).collect()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.workers.read().is_empty()
+    /// Whether any of these pods has containers that run, or may run.
+    pub fn uses_the_node(&self, uids: &[String]) -> bool {
+        let workers = self.workers.read();
+        uids.iter().filter_map(|uid| workers.get(uid)).any(|worker| {
+            let pod = worker.shown();
+            let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            phase != Some("Failed")
+                || statuses
+                    .into_iter()
+                    .any(|status| status.state.as_ref().is_some_and(|s| s.running.is_some()))
+        })
+    }
+
+    /// An error where pods are not looked after any more.
+    pub fn health(&self, now: Instant) -> Result<(), String> {
+        if self.pulse.is_stuck(now) {
+            return Err("sync Loop took longer than expected".into());
+        }
+        let workers = self.workers.read();
+        match workers.values().find(|worker| !worker.is_well(now)) {
+            Some(worker) => {
+                let meta = &worker.shown().metadata;
+                let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+                Err(format!(
+                    "sync Loop took longer than expected for pod {}/{}",
+                    namespace.unwrap_or_default(),
+                    name.unwrap_or_default()
+                ))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Ends a pod that may not run on.
@@ -127,6 +163,7 @@ impl Pods {
         let mut events = self.shared.runtime.events();
         let mut swept = false;
         loop {
+            self.table.pulse.begin();
             if !swept && self.awaited.is_empty() {
                 swept = self.sweep(&shutdown).await;
             }
@@ -147,6 +184,8 @@ impl Pods {
                     }
                 }
                 () = tokio::time::sleep(RUNTIME_RETRY), if !swept && self.awaited.is_empty() => {}
+                // Only to show that it still goes round.
+                () = tokio::time::sleep(BEAT) => {}
             }
         }
         while self.tasks.join_next().await.is_some() {}
@@ -222,7 +261,8 @@ impl Pods {
         }
         let ending = self.admit(&pod).err().map(|Rejection { reason, message }| {
             self.shared.events.warning(&pod, &reason, message.clone());
-            Ending::Failed { reason, message: format!("Pod was rejected: {message}"), grace_s: None }
+            let message = format!("Pod was rejected: {message}");
+            Ending::Failed { reason, message, grace_s: None, for_the_node: false }
         });
         self.start(pod, ending, shutdown);
     }
@@ -237,7 +277,8 @@ impl Pods {
         }
         let node = self.node.borrow().clone();
         let others = self.table.pods();
-        admission::admit(pod, &others, node.as_deref())
+        let pressure = *self.shared.pressure.read();
+        admission::admit(pod, &others, node.as_deref(), pressure)
     }
 
     fn start(&mut self, pod: Arc<Pod>, ending: Option<Ending>, shutdown: &CancellationToken) {

@@ -3,6 +3,7 @@
 use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig};
 use crate::error::Error;
 use crate::events::Events;
+use crate::eviction::Evictions;
 use crate::host::Host;
 use crate::image_gc::{ImageGc, Thresholds};
 use crate::log_rotation;
@@ -64,6 +65,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         events: events.clone(),
         statuses: Arc::new(Statuses::default()),
         facts: RwLock::new(NodeFacts { addresses: addresses.clone(), runtime: "containerd".into() }),
+        pressure: RwLock::default(),
         host,
     });
     let table = Arc::new(PodTable::default());
@@ -114,10 +116,10 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         config.node_name.clone(),
         client.clone(),
         awaited,
-        images_changed,
+        images_changed.clone(),
     );
     drop(tell);
-    look_after_the_node(&config, &shared, &table, &mut tasks, &shutdown);
+    look_after_the_node(&config, &shared, &table, images_changed, &mut tasks, &shutdown);
     if let (Some(listener), Some(server)) = (listener, &config.server) {
         let serving = serve::serving(&config, server, &addresses)?;
         let api = server::Config::new(config.node_name.clone(), serving, client.clone());
@@ -135,11 +137,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     Ok(())
 }
 
-/// What goes on beside the pods: logs that grow and images that nobody uses.
+/// What goes on beside the pods: logs that grow, images that nobody uses, pods that have to go.
 fn look_after_the_node(
     config: &Config,
     shared: &Arc<Shared>,
     table: &Arc<PodTable>,
+    changed: Arc<Notify>,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) {
@@ -148,14 +151,25 @@ fn look_after_the_node(
     }
     let limits = log_rotation::Limits { bytes: config.log_max_bytes, files: config.log_max_files };
     tasks.spawn(log_rotation::run(shared.clone(), table.clone(), limits, shutdown.clone()));
-    let images = ImageGc {
+    let images = Arc::new(ImageGc {
         runtime: shared.runtime.clone(),
         events: shared.events.clone(),
         node_name: config.node_name.clone(),
         root: config.paths.root.clone(),
         thresholds: Thresholds { high: config.image_gc_high_percent, low: config.image_gc_low_percent },
+    });
+    tasks.spawn(images.clone().run(shutdown.clone()));
+    let evictions = Evictions {
+        shared: shared.clone(),
+        table: table.clone(),
+        node_name: config.node_name.clone(),
+        root: config.paths.root.clone(),
+        thresholds: config.eviction_hard.clone(),
+        stays: config.pressure_stays.try_into().unwrap_or(jiff::SignedDuration::MAX),
+        images,
+        changed,
     };
-    tasks.spawn(images.run(shutdown.clone()));
+    tasks.spawn(evictions.run(shutdown.clone()));
 }
 
 fn runtime(config: &Config) -> Result<Arc<dyn Runtime>, Error> {
@@ -227,6 +241,7 @@ fn settings(config: &Config, addresses: &[String], port: u16) -> Settings {
         port,
         root: config.paths.root.clone(),
         pod_cidrs: config.pod_cidrs.clone(),
+        eviction: config.eviction_hard.clone(),
         machine: config.simulated.clone(),
     }
 }

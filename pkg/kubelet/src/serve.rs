@@ -25,7 +25,7 @@ impl server::Pods for Answers {
     }
 
     fn sync_loop(&self) -> Result<(), String> {
-        Ok(())
+        self.table.health(std::time::Instant::now())
     }
 
     fn config(&self) -> Value {
@@ -45,6 +45,7 @@ pub(crate) fn shown(config: &Config) -> Value {
         "podLogsDir": config.paths.pod_logs,
         "containerLogMaxSize": config.log_max_bytes.to_string(),
         "containerLogMaxFiles": config.log_max_files,
+        "evictionPressureTransitionPeriod": format!("{}s", config.pressure_stays.as_secs()),
         "imageGCHighThresholdPercent": config.image_gc_high_percent,
         "imageGCLowThresholdPercent": config.image_gc_low_percent,
         "nodeStatusUpdateFrequency": "10s",

@@ -2,6 +2,7 @@
 
 use crate::events::Events;
 use crate::host::Host;
+use crate::node::Pressure;
 use crate::plan::{ADDRESSES, NodeFacts};
 use crate::pod_network::PodNetwork;
 use crate::runtime::Runtime;
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub statuses: Arc<Statuses>,
     /// What plans need to know of the node.
     pub facts: RwLock<NodeFacts>,
+    /// What the node is short of.
+    pub pressure: RwLock<Pressure>,
     /// What the node gives to pods; a simulated one gives nothing.
     pub host: Option<Host>,
 }

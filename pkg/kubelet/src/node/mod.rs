@@ -15,6 +15,7 @@ pub use machine::Machine;
 pub use status::{Facts, Pressure, node_status};
 
 use crate::events::Events;
+use crate::eviction::Thresholds;
 use crate::host::Capacity;
 use crate::shared::Shared;
 use client::EventType;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub root: PathBuf,
     /// Ranges of pod addresses that it is given by flag.
     pub pod_cidrs: Vec<IpNet>,
+    /// What must be left of it.
+    pub eviction: Thresholds,
     /// What it has, where that is not asked of the machine: simulated nodes.
     pub machine: Option<Machine>,
 }
@@ -214,6 +217,7 @@ impl NodeAgent {
         let facts = Facts {
             settings: self.settings.clone(),
             machine,
+            pressure: *self.shared.pressure.read(),
             runtime: version.map_err(|error| crate::error::chain(&error)),
             network: self.shared.network.ready(),
             images,

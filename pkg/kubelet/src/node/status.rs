@@ -1,6 +1,7 @@
 //! The status of the node, from what is known of it.
 
 use super::{Machine, Settings};
+use crate::eviction::Signal;
 use crate::host::Capacity;
 use crate::runtime::Image;
 use api::Quantity;
@@ -13,11 +14,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-/// Upstream's defaults: what must be left.
-const LEAST_MEMORY_BYTES: u64 = 100 << 20;
-const LEAST_DISK_PERCENT: u64 = 10;
-const LEAST_INODES_PERCENT: u64 = 5;
-const LEAST_PIDS_PERCENT: u64 = 5;
 /// A node lists no more images.
 const MOST_IMAGES: usize = 50;
 const MOST_NAMES: usize = 5;
@@ -29,6 +25,8 @@ pub struct Facts {
     pub settings: Settings,
     /// The machine.
     pub machine: Machine,
+    /// What it is short of.
+    pub pressure: Pressure,
     /// The runtime's version, or why it does not serve.
     pub runtime: Result<String, String>,
     /// Whether pods can be attached to the network; if not, why.
@@ -46,19 +44,6 @@ pub struct Pressure {
     pub disk: bool,
     /// Process numbers.
     pub pids: bool,
-}
-
-impl Machine {
-    /// What the machine is short of.
-    pub fn pressure(&self) -> Pressure {
-        let below = |left: u64, all: u64, percent: u64| all > 0 && left * 100 < all * percent;
-        Pressure {
-            memory: self.memory_bytes > 0 && self.memory_available_bytes < LEAST_MEMORY_BYTES,
-            disk: below(self.disk_available_bytes, self.disk_bytes, LEAST_DISK_PERCENT)
-                || below(self.inodes_free, self.inodes, LEAST_INODES_PERCENT),
-            pids: below(self.pids.saturating_sub(self.pids_used), self.pids, LEAST_PIDS_PERCENT),
-        }
-    }
 }
 
 impl Facts {
@@ -83,9 +68,10 @@ impl Facts {
             capacity.insert(format!("hugepages-{unit}"), binary(size_kb * count * 1024));
         }
         let mut allocatable = capacity.clone();
-        let left = machine.memory_bytes.saturating_sub(LEAST_MEMORY_BYTES);
+        let kept = |signal: Signal, all: u64| self.settings.eviction.least(signal, all);
+        let left = machine.memory_bytes.saturating_sub(kept(Signal::Memory, machine.memory_bytes));
         allocatable.insert("memory".to_owned(), binary(left));
-        let left = machine.disk_bytes - machine.disk_bytes * LEAST_DISK_PERCENT / 100;
+        let left = machine.disk_bytes.saturating_sub(kept(Signal::Disk, machine.disk_bytes));
         allocatable.insert("ephemeral-storage".to_owned(), Quantity::from_value(signed(left)));
         (capacity, allocatable)
     }
@@ -150,7 +136,7 @@ fn images(images: &[Image]) -> Vec<ContainerImage> {
 }
 
 fn conditions(facts: &Facts, before: &NodeStatus, now: Timestamp) -> Vec<NodeCondition> {
-    let pressure = facts.machine.pressure();
+    let pressure = facts.pressure;
     let pressed = |type_, is: bool, bad: &'static str, good: &'static str, what: &str| {
         let (reason, message) = if is {
             (bad, format!("kubelet has {what} available").replace("has sufficient", "has insufficient"))
@@ -254,6 +240,7 @@ mod tests {
             port: 10250,
             root: "/".into(),
             pod_cidrs: vec![],
+            eviction: Default::default(),
             machine: None,
         };
         let machine = Machine {
@@ -267,6 +254,7 @@ mod tests {
         Facts {
             settings,
             machine,
+            pressure: Pressure::default(),
             runtime: Ok("containerd://1.6.20".into()),
             network: Ok(()),
             images: vec![],
@@ -285,8 +273,7 @@ mod tests {
         let mut facts = facts();
         assert_eq!(said(&facts, "Ready").1, "KubeletReady");
         assert_eq!(said(&facts, "MemoryPressure").1, "KubeletHasSufficientMemory");
-        facts.machine.memory_available_bytes = 1 << 20;
-        facts.machine.disk_available_bytes = 50;
+        facts.pressure = Pressure { memory: true, disk: true, pids: false };
         assert_eq!(
             said(&facts, "MemoryPressure"),
             (

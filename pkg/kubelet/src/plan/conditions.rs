@@ -1,6 +1,6 @@
 //! The conditions of a pod that the kubelet owns.
 
-use super::{Situation, is_sidecar};
+use super::{Ending, Situation, is_sidecar};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -18,7 +18,7 @@ fn no(reason: &'static str, message: Option<String>) -> Said {
 }
 
 /// Sets the conditions in a status that has its phase and the statuses of containers.
-pub(super) fn set(situation: Situation<'_>, status: &mut PodStatus) {
+pub(super) fn set(situation: Situation<'_>, ending: Option<&Ending>, status: &mut PodStatus) {
     let old = &situation.memory.status;
     let theirs = situation.pod.status.as_ref().and_then(|status| status.conditions.clone());
     let ours = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
@@ -30,6 +30,12 @@ pub(super) fn set(situation: Situation<'_>, status: &mut PodStatus) {
     for kept in old.conditions.iter().flatten().filter(|condition| condition.type_ == "DisruptionTarget") {
         conditions.retain(|condition| condition.type_ != kept.type_);
         conditions.push(kept.clone());
+    }
+    if let Some(Ending::Failed { message, for_the_node: true, .. }) = ending
+        && !conditions.iter().any(|condition| condition.type_ == "DisruptionTarget")
+    {
+        let said = Said { holds: true, reason: Some("TerminationByKubelet"), message: Some(message.clone()) };
+        conditions.push(condition(situation, "DisruptionTarget", said));
     }
     let sandbox = Said { holds: situation.sandbox().is_some(), reason: None, message: None };
     let containers_ready = containers_ready(situation, status);

@@ -47,6 +47,8 @@ pub enum Ending {
         message: String,
         /// Replaces the pod's own.
         grace_s: Option<i64>,
+        /// It is the node that needs what the pod has.
+        for_the_node: bool,
     },
     /// All its containers are done.
     Completed,
@@ -312,6 +314,7 @@ fn ending(situation: Situation<'_>, plan: &mut Plan) -> Option<Ending> {
             reason: "DeadlineExceeded".into(),
             message: "Pod was active on the node longer than the specified deadline".into(),
             grace_s: None,
+            for_the_node: false,
         });
     }
     plan.at(ends);

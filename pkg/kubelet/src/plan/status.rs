@@ -27,7 +27,7 @@ pub(super) fn pod_status(situation: Situation<'_>, ending: Option<&Ending>) -> P
     };
     set_containers(situation, ending, &mut status);
     set_phase(situation, ending, &api, &mut status);
-    conditions::set(situation, &mut status);
+    conditions::set(situation, ending, &mut status);
     set_addresses(situation, &node.addresses, &mut status);
     status
 }

@@ -371,6 +371,15 @@ pub struct Usage {
     pub pids: u64,
 }
 
+/// What something takes on the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files.
+    pub inodes: u64,
+}
+
 /// Why the runtime did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -438,6 +447,11 @@ pub trait Runtime: Send + Sync + 'static {
     async fn reopen_log(&self, container: &ContainerId) -> Result<(), Error>;
     /// What the containers of a pod use, by name.
     async fn usage(&self, pod: &PodRef) -> Result<BTreeMap<String, Usage>, Error>;
+
+    /// What a container's own files take on the disk, without its log and volumes.
+    async fn disk_usage(&self, _container: &ContainerId) -> Result<DiskUsage, Error> {
+        Ok(DiskUsage::default())
+    }
 
     /// The image that a pod's reference means, if it is here.
     async fn image(&self, reference: &str) -> Result<Option<Image>, Error>;

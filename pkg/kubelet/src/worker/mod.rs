@@ -18,6 +18,7 @@ mod start;
 
 pub use start::labels;
 
+use crate::health::Pulse;
 use crate::plan::{Ending, Memory, Plan, Situation, Work, is_static, plan_pod};
 use crate::probe::Probes;
 use crate::runtime::{PodRef, PodView};
@@ -30,7 +31,7 @@ use outcome::Outcome;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,7 @@ pub struct Handle {
     wanted: watch::Sender<Wanted>,
     wake: Arc<Wake>,
     shown: Arc<RwLock<Arc<Pod>>>,
+    pulse: Arc<Pulse>,
 }
 
 impl Handle {
@@ -66,8 +68,9 @@ impl Handle {
         let shown = Arc::new(RwLock::new(wanted.pod.clone()));
         let (sender, receiver) = watch::channel(wanted);
         let worker = Worker::new(shared, receiver, wake.clone(), shown.clone());
+        let pulse = worker.pulse.clone();
         tasks.spawn(worker.run(shutdown));
-        Handle { wanted: sender, wake, shown }
+        Handle { wanted: sender, wake, shown, pulse }
     }
 
     /// Something else is wanted.
@@ -83,6 +86,11 @@ impl Handle {
     /// Something about the pod may have changed.
     pub fn wake(&self) {
         self.wake.wake();
+    }
+
+    /// Whether the worker still looks after its pod: it has not died, and is not stuck.
+    pub fn is_well(&self, now: Instant) -> bool {
+        !self.wanted.is_closed() && !self.pulse.is_stuck(now)
     }
 
     /// The pod with its present status.
@@ -110,6 +118,7 @@ struct Worker {
     work: JoinSet<Outcome>,
     cancels: BTreeMap<String, CancellationToken>,
     probes: Probes,
+    pulse: Arc<Pulse>,
     pod: PodRef,
 }
 
@@ -133,6 +142,7 @@ impl Worker {
             work: JoinSet::new(),
             cancels: BTreeMap::new(),
             probes,
+            pulse: Arc::default(),
             pod,
         }
     }
@@ -143,6 +153,7 @@ impl Worker {
             if wanted.ending.is_some() && self.memory.ending != Some(Ending::Gone) {
                 self.memory.ending.clone_from(&wanted.ending);
             }
+            self.pulse.begin();
             let view = tokio::select! {
                 view = self.shared.runtime.pod(&self.pod) => view,
                 () = shutdown.cancelled() => return self.pod.uid,
@@ -164,6 +175,7 @@ impl Worker {
                     Some(RUNTIME_AWAY)
                 }
             };
+            self.pulse.rest();
             if self.wait(look_again, &shutdown).await.is_err() {
                 return self.pod.uid;
             }

@@ -1,6 +1,8 @@
 //! Containers: their file system, process, and what they write.
 
-use super::super::{ContainerId, ContainerSpec, ContainerView, Error, PodRef, Resources, SandboxId};
+use super::super::{
+    ContainerId, ContainerSpec, ContainerView, DiskUsage, Error, PodRef, Resources, SandboxId,
+};
 use super::Engine;
 use super::connection::{Lenient, failed};
 use super::record::{self, ContainerRecord, Exit, SandboxRecord, created_at};
@@ -9,7 +11,7 @@ use crate::runtime::images::ImageConfig;
 use crate::runtime::spec::{self, Accounts, Sandbox};
 use containerd_client::services::v1 as api;
 use containerd_client::services::v1::snapshots::{
-    MountsRequest, PrepareSnapshotRequest, RemoveSnapshotRequest,
+    MountsRequest, PrepareSnapshotRequest, RemoveSnapshotRequest, UsageRequest, UsageResponse,
 };
 use containerd_client::tonic::Code;
 use containerd_client::types::Mount;
@@ -329,6 +331,18 @@ impl Engine {
                 Ok(snapshots.mounts(request).await.map_err(doing())?.into_inner().mounts)
             }
         }
+    }
+
+    /// What it has written to its own file system.
+    pub(super) async fn disk_usage(&self, container: &ContainerId) -> Result<DiskUsage, Error> {
+        let mut snapshots = self.connection.snapshots().await?;
+        let request = UsageRequest { snapshotter: self.config.snapshotter.clone(), key: container.0.clone() };
+        let usage = snapshots.usage(request).await.if_found();
+        let usage = usage.map_err(failed(format!("measure the root of {}", container.0)))?;
+        let positive = |number: i64| u64::try_from(number).unwrap_or(0);
+        let found =
+            |usage: UsageResponse| DiskUsage { bytes: positive(usage.size), inodes: positive(usage.inodes) };
+        Ok(usage.map(found).unwrap_or_default())
     }
 
     pub(super) async fn remove_root(&self, id: &str) -> Result<(), Error> {

@@ -17,14 +17,16 @@ mod process;
 mod record;
 mod sandbox;
 mod session;
+mod shims;
 mod view;
 
 use super::cgroups::{Cgroups, Version};
 use super::images::{Images, Pulls};
 use super::spec::Node;
 use super::{
-    ContainerId, ContainerSpec, ContainerView, Credentials, Error, Event, ExecSpec, Image, ImageId, PodRef,
-    PodView, Progress, Resources, Runtime, SandboxId, SandboxSpec, SandboxView, Session, Usage,
+    ContainerId, ContainerSpec, ContainerView, Credentials, DiskUsage, Error, Event, ExecSpec, Image,
+    ImageId, PodRef, PodView, Progress, Resources, Runtime, SandboxId, SandboxSpec, SandboxView, Session,
+    Usage,
 };
 use async_trait::async_trait;
 use connection::{Connection, failed};
@@ -229,6 +231,10 @@ impl Runtime for Containerd {
 
     async fn usage(&self, pod: &PodRef) -> Result<BTreeMap<String, Usage>, Error> {
         self.engine.usage(pod, Timestamp::now()).await
+    }
+
+    async fn disk_usage(&self, container: &ContainerId) -> Result<DiskUsage, Error> {
+        self.engine.disk_usage(container).await
     }
 
     async fn image(&self, reference: &str) -> Result<Option<Image>, Error> {
