@@ -3,6 +3,7 @@
 //! kube-rs reads certificates once. Here every request goes to the client of the moment, which is made anew when the
 //! kubeconfig, or a file that it names, is another than before: so certificates are renewed without a restart.
 
+use crate::multiplex;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header};
 use kube::Client;
@@ -45,14 +46,31 @@ pub enum ConnectError {
 
 /// A client with the credentials of a kubeconfig, or of the pod that this runs in.
 pub async fn connect(kubeconfig: Option<&Path>, user_agent: &str) -> Result<Client, ConnectError> {
-    connect_with(kubeconfig, user_agent, true).await
+    connect_with(kubeconfig, user_agent, Way::default()).await
 }
 
-/// As [`connect`]; without credentials, requests bring their own.
+/// As [`connect`], over one connection: for programs with many watches, which do not exec or attach.
+pub async fn connect_multiplexed(
+    kubeconfig: Option<&Path>,
+    user_agent: &str,
+) -> Result<Client, ConnectError> {
+    connect_with(kubeconfig, user_agent, Way { multiplexed: true, ..Way::default() }).await
+}
+
+/// How to connect.
+#[derive(Default)]
+pub(crate) struct Way {
+    /// All requests share one connection.
+    pub multiplexed: bool,
+    /// Requests bring their own credentials.
+    pub without_credentials: bool,
+}
+
+/// As [`connect`], in a certain way.
 pub(crate) async fn connect_with(
     kubeconfig: Option<&Path>,
     user_agent: &str,
-    with_credentials: bool,
+    way: Way,
 ) -> Result<Client, ConnectError> {
     // Another part of the program may have chosen already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -60,7 +78,7 @@ pub(crate) async fn connect_with(
         kubeconfig: kubeconfig.map(Path::to_path_buf),
         user_agent: HeaderValue::from_str(user_agent)
             .map_err(|_| ConnectError::UserAgent(user_agent.to_owned()))?,
-        with_credentials,
+        way,
     };
     let current = source.load().await?;
     let namespace = current.client.default_namespace().to_owned();
@@ -71,7 +89,7 @@ pub(crate) async fn connect_with(
 struct Source {
     kubeconfig: Option<PathBuf>,
     user_agent: HeaderValue,
-    with_credentials: bool,
+    way: Way,
 }
 
 /// The client of the moment, and what it was made from.
@@ -99,12 +117,16 @@ impl Source {
         files.extend(named.into_iter().flatten().map(PathBuf::from));
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.headers.push((header::USER_AGENT, self.user_agent.clone()));
-        if !self.with_credentials {
+        if self.way.without_credentials {
             config.auth_info = kube::config::AuthInfo::default();
         }
         let files = files.into_iter().map(|path| (modified(&path), path)).map(|(at, path)| (path, at));
         let files = files.collect();
-        let client = Client::try_from(config).map_err(ConnectError::Client)?;
+        let client = match self.way.multiplexed {
+            true => multiplex::client(config),
+            false => Client::try_from(config),
+        };
+        let client = client.map_err(ConnectError::Client)?;
         Ok(Current { client, files, looked: Instant::now() })
     }
 }

@@ -37,7 +37,7 @@ const SIMILAR_FOR: SignedDuration = SignedDuration::from_secs(600);
 const BURST: f64 = 25.0;
 const INTERVAL: SignedDuration = SignedDuration::from_secs(300);
 /// So many of each are remembered.
-const REMEMBERED: usize = 4096;
+const REMEMBERED: usize = 512;
 
 type ObjectKey = (String, String, String, String, String);
 type Group = (&'static str, ObjectKey, &'static str, String);

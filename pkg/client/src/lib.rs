@@ -11,14 +11,17 @@
 mod cache;
 mod connect;
 mod correlate;
+mod flags;
 mod informer;
 mod key;
 mod leader;
+mod multiplex;
 mod recorder;
 mod service_account;
 
 pub use cache::{AnyCache, Cache, Change, version_number};
-pub use connect::{ConnectError, connect};
+pub use connect::{ConnectError, connect, connect_multiplexed};
+pub use flags::{LeaderFlags, duration};
 pub use informer::Informers;
 pub use key::Key;
 pub use leader::{LeaderElection, LeaderError};

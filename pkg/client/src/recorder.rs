@@ -1,22 +1,31 @@
 //! Events: what happened to an object, for people to read. Nobody waits for them, and nothing depends on them.
 //!
-//! [`Recorder::event`] puts a note into a bounded queue and returns; one task sends. A note that finds the queue full is
-//! dropped and counted.
+//! ```text
+//! event(…) ──by object──> one of a few lanes: bounded queue ──> Correlator ──> create or count, one request at a time
+//! ```
+//!
+//! [`Recorder::event`] returns at once. What is told of an object is sent in order, since it stays in one lane; lanes do not
+//! wait for each other. A note that finds its queue full is dropped and counted.
 
 use crate::correlate::{Correlator, Note, Verdict};
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::json;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-const QUEUE: usize = 1000;
+/// So many requests are under way at once.
+const LANES: usize = 8;
+/// So many notes wait in each lane: a few seconds of bindings at full speed, and some megabytes at most.
+const QUEUE: usize = 2048;
 /// A longer message is refused by the apiserver.
 const LONGEST_MESSAGE: usize = 1024;
 /// What is still in the queue when the program ends has so long.
@@ -44,7 +53,7 @@ impl EventType {
 #[derive(Clone)]
 pub struct Recorder {
     component: &'static str,
-    queue: mpsc::Sender<Note>,
+    lanes: Arc<[mpsc::Sender<Note>]>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -56,11 +65,20 @@ impl Recorder {
         host: String,
         shutdown: CancellationToken,
     ) -> (Recorder, impl Future<Output = ()> + Send + 'static) {
-        let (queue, notes) = mpsc::channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
-        let recorder = Recorder { component, queue, dropped: dropped.clone() };
-        let sender = Sender { client, host, dropped, correlator: Correlator::default() };
-        (recorder, sender.run(notes, shutdown))
+        let lane = |_| {
+            let (lane, notes) = mpsc::channel(QUEUE);
+            let sender = Sender {
+                client: client.clone(),
+                host: host.clone(),
+                dropped: dropped.clone(),
+                correlator: Correlator::default(),
+            };
+            (lane, sender.run(notes, shutdown.clone()))
+        };
+        let (lanes, sending): (Vec<_>, Vec<_>) = (0..LANES).map(lane).unzip();
+        let recorder = Recorder { component, lanes: lanes.into(), dropped };
+        (recorder, async { drop(join_all(sending).await) })
     }
 
     /// The same, in the name of another component.
@@ -89,14 +107,21 @@ impl Recorder {
             message,
             at: Timestamp::now(),
         };
-        if self.queue.try_send(note).is_err() {
+        if self.lane(&note.regarding).try_send(note).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How many events were not sent.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    /// How many events were not sent; it goes on counting.
+    pub fn dropped(&self) -> Arc<AtomicU64> {
+        self.dropped.clone()
+    }
+
+    fn lane(&self, object: &ObjectReference) -> &mpsc::Sender<Note> {
+        let mut hasher = DefaultHasher::new();
+        (&object.kind, &object.namespace, &object.name).hash(&mut hasher);
+        let number = hasher.finish() % LANES as u64;
+        &self.lanes[usize::try_from(number).unwrap_or(0)]
     }
 }
 

@@ -4,7 +4,7 @@
 //! for by the root client when they are first needed, and again before they expire. An account that does not exist is
 //! made, as upstream's controller-manager does.
 
-use crate::connect::{ConnectError, connect_with};
+use crate::connect::{ConnectError, Way, connect_with};
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use jiff::Timestamp;
@@ -37,7 +37,8 @@ impl ServiceAccounts {
         kubeconfig: Option<&Path>,
         user_agent: &str,
     ) -> Result<ServiceAccounts, ConnectError> {
-        Ok(ServiceAccounts { root, bare: connect_with(kubeconfig, user_agent, false).await? })
+        let way = Way { without_credentials: true, ..Way::default() };
+        Ok(ServiceAccounts { root, bare: connect_with(kubeconfig, user_agent, way).await? })
     }
 
     /// A client that is this account of `kube-system`. Nothing is asked for before it is used.

@@ -2,6 +2,7 @@
 
 use crate::Config;
 use clap::{ArgAction, Parser};
+use client::{LeaderFlags, duration};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,24 +24,8 @@ pub struct Flags {
     /// Let each controller act as its own service account.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     use_service_account_credentials: bool,
-    /// Run only while this is the one replica that holds the lease.
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
-    leader_elect: bool,
-    /// Who does not renew for so long has lost the lease.
-    #[arg(long, default_value = "15s", value_parser = duration)]
-    leader_elect_lease_duration: Duration,
-    /// Who cannot renew for so long stops.
-    #[arg(long, default_value = "10s", value_parser = duration)]
-    leader_elect_renew_deadline: Duration,
-    /// How often the lease is tried.
-    #[arg(long, default_value = "2s", value_parser = duration)]
-    leader_elect_retry_period: Duration,
-    /// Where the lease is.
-    #[arg(long, default_value = "kube-system")]
-    leader_elect_resource_namespace: String,
-    /// What the lease is called.
-    #[arg(long, default_value = "kube-controller-manager")]
-    leader_elect_resource_name: String,
+    #[command(flatten)]
+    leader: LeaderFlags,
     /// The pods' range, from which nodes get theirs.
     #[arg(long)]
     cluster_cidr: Option<String>,
@@ -99,16 +84,17 @@ pub struct Flags {
 
 impl From<Flags> for Config {
     fn from(flags: Flags) -> Config {
+        let default = Config::default();
         Config {
             kubeconfig: flags.kubeconfig,
             controllers: flags.controllers,
             use_service_account_credentials: flags.use_service_account_credentials,
-            leader_elect: flags.leader_elect,
-            lease_duration: flags.leader_elect_lease_duration,
-            renew_deadline: flags.leader_elect_renew_deadline,
-            retry_period: flags.leader_elect_retry_period,
-            lease_namespace: flags.leader_elect_resource_namespace,
-            lease_name: flags.leader_elect_resource_name,
+            leader_elect: flags.leader.leader_elect,
+            lease_duration: flags.leader.leader_elect_lease_duration,
+            renew_deadline: flags.leader.leader_elect_renew_deadline,
+            retry_period: flags.leader.leader_elect_retry_period,
+            lease_namespace: flags.leader.leader_elect_resource_namespace,
+            lease_name: flags.leader.leader_elect_resource_name.unwrap_or(default.lease_name),
             cluster_cidr: flags.cluster_cidr,
             node_cidr_mask_size: flags.node_cidr_mask_size,
             allocate_node_cidrs: flags.allocate_node_cidrs,
@@ -125,16 +111,9 @@ impl From<Flags> for Config {
             hpa_initial_readiness_delay: flags.horizontal_pod_autoscaler_initial_readiness_delay,
             hpa_downscale_stabilization: flags.horizontal_pod_autoscaler_downscale_stabilization,
             hpa_tolerance: flags.horizontal_pod_autoscaler_tolerance,
-            ..Config::default()
+            ..default
         }
     }
-}
-
-/// A duration as upstream's flags take it: `15s`, `1h30m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wanted = || format!("{text:?} is not a duration: write 15s, 5m or 1h30m");
-    let span: jiff::SignedDuration = text.parse().map_err(|_| wanted())?;
-    Duration::try_from(span).map_err(|_| wanted())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! ControllerRevisions: the templates that a StatefulSet or DaemonSet has had.
 
-use crate::runtime::{Write, controlled_by, controller_of, owner_reference};
+use crate::runtime::{Failure, Verb, Write, controlled_by, controller_of, owner_reference};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -94,6 +94,18 @@ pub fn present(
         }
         None => Present::Write(Box::new(Write::create(&create(next)))),
     }
+}
+
+/// Whether a write failed because another revision has the name: the hash of the next one must be another.
+pub fn is_collision(failure: &Failure) -> bool {
+    failure.write.verb == Verb::Create
+        && failure.write.target.plural == "controllerrevisions"
+        && failure.reason() == "AlreadyExists"
+}
+
+/// One collision more.
+pub fn count_collision(count: &mut Option<i32>) {
+    *count = Some(count.unwrap_or(0) + 1);
 }
 
 /// Deletes the oldest revisions beyond the limit that nothing uses.

@@ -27,7 +27,7 @@ pub enum Error {
 /// Runs until the token is cancelled, or leadership is lost.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     let selected = select(&config.controllers)?;
-    let client = client::connect(config.kubeconfig.as_deref(), USER_AGENT).await?;
+    let client = client::connect_multiplexed(config.kubeconfig.as_deref(), USER_AGENT).await?;
     let accounts = match config.use_service_account_credentials {
         true => Some(ServiceAccounts::new(client.clone(), config.kubeconfig.as_deref(), USER_AGENT).await?),
         false => None,
@@ -58,6 +58,7 @@ async fn lead(
     let last = CancellationToken::new();
     let informers = Informers::new(client.clone(), last.clone());
     let (recorder, sending) = Recorder::new(client.clone(), USER_AGENT, config.host.clone(), last.clone());
+    config.metrics.counts_events(recorder.dropped());
     let (support, tasks) = (TaskTracker::new(), TaskTracker::new());
     support.spawn(sending);
     for entry in selected {

@@ -4,11 +4,14 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     counts: Arc<Mutex<BTreeMap<&'static str, Counts>>>,
+    /// Events that were not sent, by the recorder of the moment.
+    dropped: Arc<Mutex<Arc<AtomicU64>>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,6 +35,11 @@ impl Metrics {
         self.counts.lock().entry(controller).or_default().failures += 1;
     }
 
+    /// This counts events that were not sent.
+    pub fn counts_events(&self, dropped: Arc<AtomicU64>) {
+        *self.dropped.lock() = dropped;
+    }
+
     /// How many writes were planned by all controllers.
     pub fn writes(&self) -> u64 {
         self.counts.lock().values().map(|counts| counts.writes).sum()
@@ -52,6 +60,9 @@ impl Metrics {
                 let _ = writeln!(page, "{name}{{controller=\"{controller}\"}} {}", count(counts));
             }
         }
+        let (name, dropped) =
+            ("controller_events_dropped_total", self.dropped.lock().load(Ordering::Relaxed));
+        let _ = writeln!(page, "# HELP {name} Events not sent.\n# TYPE {name} counter\n{name} {dropped}");
         page
     }
 }

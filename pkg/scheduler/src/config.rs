@@ -2,7 +2,8 @@
 
 use crate::metrics::Metrics;
 use crate::place::Profile;
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::{Parser, ValueEnum};
+use client::LeaderFlags;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -94,24 +95,8 @@ pub struct Flags {
     /// Which share of the nodes is looked at for each pod, in percent; 0 lets their number decide.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     percentage_of_nodes_to_score: u8,
-    /// Place pods only while this is the one replica that holds the lease.
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
-    leader_elect: bool,
-    /// Who does not renew for so long has lost the lease.
-    #[arg(long, default_value = "15s", value_parser = duration)]
-    leader_elect_lease_duration: Duration,
-    /// Who cannot renew for so long stops.
-    #[arg(long, default_value = "10s", value_parser = duration)]
-    leader_elect_renew_deadline: Duration,
-    /// How often the lease is tried.
-    #[arg(long, default_value = "2s", value_parser = duration)]
-    leader_elect_retry_period: Duration,
-    /// Where the lease is.
-    #[arg(long, default_value = "kube-system")]
-    leader_elect_resource_namespace: String,
-    /// What the lease is called.
-    #[arg(long, default_value = "kube-scheduler")]
-    leader_elect_resource_name: String,
+    #[command(flatten)]
+    leader: LeaderFlags,
     /// Where health and metrics are served.
     #[arg(long, default_value = "127.0.0.1")]
     pub bind_address: IpAddr,
@@ -122,6 +107,7 @@ pub struct Flags {
 
 impl From<Flags> for Config {
     fn from(flags: Flags) -> Config {
+        let default = Config::default();
         Config {
             kubeconfig: flags.kubeconfig,
             profiles: profiles(match flags.profile {
@@ -129,22 +115,15 @@ impl From<Flags> for Config {
                 ProfileName::RoundRobin => Profile::RoundRobin,
             }),
             percentage_of_nodes_to_score: flags.percentage_of_nodes_to_score.into(),
-            leader_elect: flags.leader_elect,
-            lease_duration: flags.leader_elect_lease_duration,
-            renew_deadline: flags.leader_elect_renew_deadline,
-            retry_period: flags.leader_elect_retry_period,
-            lease_namespace: flags.leader_elect_resource_namespace,
-            lease_name: flags.leader_elect_resource_name,
-            ..Config::default()
+            leader_elect: flags.leader.leader_elect,
+            lease_duration: flags.leader.leader_elect_lease_duration,
+            renew_deadline: flags.leader.leader_elect_renew_deadline,
+            retry_period: flags.leader.leader_elect_retry_period,
+            lease_namespace: flags.leader.leader_elect_resource_namespace,
+            lease_name: flags.leader.leader_elect_resource_name.unwrap_or(default.lease_name),
+            ..default
         }
     }
-}
-
-/// A duration as upstream's flags take it: `15s`, `1h30m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wanted = || format!("{text:?} is not a duration: write 15s, 5m or 1h30m");
-    let duration: jiff::SignedDuration = text.parse().map_err(|_| wanted())?;
-    Duration::try_from(duration).map_err(|_| wanted())
 }
 
 #[cfg(test)]

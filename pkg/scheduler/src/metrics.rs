@@ -4,6 +4,7 @@ use crate::queue::Waiting;
 use parking_lot::Mutex;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The upper bounds of an attempt's duration, in seconds.
@@ -25,6 +26,8 @@ struct Counts {
     victims: u64,
     waiting: Waiting,
     is_leading: bool,
+    /// Events that were not sent.
+    dropped: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -70,6 +73,15 @@ impl Metrics {
         self.counts.lock().is_leading = is_leading;
     }
 
+    pub(crate) fn counts_events(&self, dropped: Arc<AtomicU64>) {
+        self.counts.lock().dropped = dropped;
+    }
+
+    /// How many events could not be sent.
+    pub fn events_dropped(&self) -> u64 {
+        self.counts.lock().dropped.load(Ordering::Relaxed)
+    }
+
     /// How many pods were placed.
     pub fn scheduled(&self) -> u64 {
         self.counts.lock().attempts[Attempt::Scheduled as usize].count
@@ -112,6 +124,11 @@ impl Metrics {
              # TYPE scheduler_preemption_victims_total counter\nscheduler_preemption_victims_total {victims}\n\
              # TYPE leader_election_master_status gauge\nleader_election_master_status{{name=\"kube-scheduler\"}} {}",
             u8::from(counts.is_leading)
+        );
+        let dropped = counts.dropped.load(Ordering::Relaxed);
+        let _ = writeln!(
+            page,
+            "# TYPE scheduler_events_dropped_total counter\nscheduler_events_dropped_total {dropped}"
         );
         page
     }

@@ -42,7 +42,7 @@ pub enum Error {
 
 /// Runs until the token is cancelled, or leadership is lost.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
-    let client = client::connect(config.kubeconfig.as_deref(), USER_AGENT).await?;
+    let client = client::connect_multiplexed(config.kubeconfig.as_deref(), USER_AGENT).await?;
     run_with(config, client, shutdown).await
 }
 
@@ -65,6 +65,7 @@ async fn lead(config: &Config, client: &Client, shutdown: CancellationToken) {
     config.metrics.leading(true);
     let last = CancellationToken::new();
     let (recorder, sending) = Recorder::new(client.clone(), COMPONENT, config.host.clone(), last.clone());
+    config.metrics.counts_events(recorder.dropped());
     let tasks = TaskTracker::new();
     tasks.spawn(sending);
     let (sender, events) = mpsc::channel(MOST_EVENTS);

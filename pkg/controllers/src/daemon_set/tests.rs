@@ -1,6 +1,7 @@
 //! Plans of DaemonSets, by tables.
 
 use super::*;
+use crate::runtime::Verb;
 use serde_json::{Value, json};
 
 fn now() -> Timestamp {

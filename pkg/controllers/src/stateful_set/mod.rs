@@ -12,7 +12,7 @@ mod tests;
 
 use crate::history::{self, Present};
 use crate::pods::{self, nonzero};
-use crate::runtime::{Context, Controller, Driver, Failure, Plan, Task, Verb, Write, claim};
+use crate::runtime::{Context, Controller, Driver, Failure, Plan, Task, Write, claim};
 use client::{Cache, Key};
 use identity::{Claims, HASH_LABEL, REVISION_LABEL, created, deleted, ordinal, parent};
 use jiff::Timestamp;
@@ -97,15 +97,12 @@ impl Controller for StatefulSets {
         failure: &Failure,
         _: Timestamp,
     ) -> Option<Write> {
-        let is_revision =
-            failure.write.verb == Verb::Create && failure.write.target.plural == "controllerrevisions";
-        if is_revision && failure.reason() == "AlreadyExists" {
-            let mut set = view.set.as_ref().clone();
-            let status = set.status.get_or_insert_default();
-            status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
-            return Some(Write::update_status(&set));
+        if !history::is_collision(failure) {
+            return plan.status.clone();
         }
-        plan.status.clone()
+        let mut set = view.set.as_ref().clone();
+        history::count_collision(&mut set.status.get_or_insert_default().collision_count);
+        Some(Write::update_status(&set))
     }
 }
 

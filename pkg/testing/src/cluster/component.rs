@@ -1,4 +1,4 @@
-//! A component on a thread with a runtime of its own, so that it can be ended from anywhere.
+//! A component on a thread with a runtime of its own, so that it can be ended from anywhere, in order or without warning.
 
 use crate::in_time;
 use std::pin::Pin;
@@ -15,7 +15,14 @@ type Running = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 pub struct Component {
     name: &'static str,
     run: Arc<dyn Fn(CancellationToken) -> Running + Send + Sync>,
-    running: Option<(CancellationToken, JoinHandle<()>, oneshot::Receiver<()>)>,
+    running: Option<Thread>,
+}
+
+struct Thread {
+    drain: CancellationToken,
+    kill: CancellationToken,
+    thread: JoinHandle<()>,
+    ended: oneshot::Receiver<()>,
 }
 
 impl Component {
@@ -32,30 +39,56 @@ impl Component {
         component
     }
 
+    /// Another one of the same, running.
+    pub fn twin(&self) -> Component {
+        let mut twin = Component { name: self.name, run: self.run.clone(), running: None };
+        twin.run();
+        twin
+    }
+
     pub fn run(&mut self) {
-        let (token, run, name) = (CancellationToken::new(), self.run.clone(), self.name);
+        let (drain, kill) = (CancellationToken::new(), CancellationToken::new());
         let (tell_ended, ended) = oneshot::channel();
-        let shutdown = token.clone();
+        let (run, name, tokens) = (self.run.clone(), self.name, (drain.clone(), kill.clone()));
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             let runtime = runtime.expect("a runtime");
+            let (drain, kill) = tokens;
             runtime.block_on(async {
-                while !shutdown.is_cancelled() {
-                    if let Err(error) = run(shutdown.clone()).await {
-                        eprintln!("{name} ended: {error}");
+                let again_and_again = async {
+                    while !drain.is_cancelled() {
+                        if let Err(error) = run(drain.clone()).await {
+                            eprintln!("{name} ended: {error}");
+                        }
                     }
+                };
+                tokio::select! {
+                    () = again_and_again => {}
+                    () = kill.cancelled() => {}
                 }
             });
-            runtime.shutdown_timeout(Duration::from_secs(5));
+            // Of one that is killed nothing more is done: what it was about to write is not written.
+            let patience = if kill.is_cancelled() { Duration::ZERO } else { Duration::from_secs(5) };
+            runtime.shutdown_timeout(patience);
             let _ = tell_ended.send(());
         });
-        self.running = Some((token, thread, ended));
+        self.running = Some(Thread { drain, kill, thread, ended });
     }
 
+    /// Ends it as SIGTERM does.
     pub async fn stop(&mut self) {
-        if let Some((token, thread, ended)) = self.running.take() {
-            token.cancel();
+        if let Some(Thread { drain, thread, ended, .. }) = self.running.take() {
+            drain.cancel();
             in_time(self.name, ended).await.expect("it ends by itself");
+            thread.join().expect("its thread");
+        }
+    }
+
+    /// Ends it as SIGKILL does.
+    pub async fn kill(&mut self) {
+        if let Some(Thread { kill, thread, ended, .. }) = self.running.take() {
+            kill.cancel();
+            in_time(self.name, ended).await.expect("it is ended");
             thread.join().expect("its thread");
         }
     }
@@ -63,8 +96,8 @@ impl Component {
 
 impl Drop for Component {
     fn drop(&mut self) {
-        if let Some((token, _, _)) = self.running.take() {
-            token.cancel();
+        if let Some(Thread { drain, .. }) = self.running.take() {
+            drain.cancel();
         }
     }
 }

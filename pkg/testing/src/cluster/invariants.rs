@@ -1,6 +1,9 @@
-//! Looks at every change of every pod, by itself, and remembers what should never have been.
+//! Looks at every change of every pod and of what owns pods, by itself, and remembers what should never have been.
 
+use crate::eventually;
 use client::{AnyCache, Cache, Change, Informers};
+use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +16,8 @@ type Rule = Box<dyn FnMut(&BTreeMap<String, Arc<Pod>>, &Change<Pod>) -> Option<S
 /// Watches pods at every revision until it is dropped.
 pub struct Invariants {
     state: Arc<Mutex<State>>,
+    /// The uids of owners that were deleted.
+    gone: Arc<Mutex<BTreeSet<String>>>,
     stop: CancellationToken,
 }
 
@@ -33,9 +38,44 @@ impl Invariants {
         let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
         pods.subscribe(move |change| shared.lock().expect("no panics").look(change));
+        let gone = Arc::default();
+        watch_owners::<ReplicaSet>(&informers, &gone);
+        watch_owners::<Job>(&informers, &gone);
+        watch_owners::<StatefulSet>(&informers, &gone);
+        watch_owners::<DaemonSet>(&informers, &gone);
         pods.synced().await;
         assert!(pods.is_synced());
-        Invariants { state, stop }
+        Invariants { state, gone, stop }
+    }
+
+    /// Waits until no pod is left whose owner was deleted.
+    pub async fn no_pod_outlives_its_owner(&self) {
+        eventually("the pods of deleted owners go", || async {
+            let gone = self.gone.lock().expect("no panics");
+            let state = self.state.lock().expect("no panics");
+            let is_orphan = |pod: &Arc<Pod>| {
+                pod.owner_references()
+                    .iter()
+                    .any(|owner| owner.controller == Some(true) && gone.contains(&owner.uid))
+            };
+            (!state.pods.values().any(is_orphan)).then_some(())
+        })
+        .await;
+    }
+
+    /// Never more than so many pods with this label on one node that are neither finished nor going.
+    pub fn never_more_on_a_node_than(&self, label: (&str, &str), most: usize) {
+        let label = (label.0.to_owned(), label.1.to_owned());
+        self.rule(move |pods, _| {
+            let mut by_node: BTreeMap<&str, usize> = BTreeMap::new();
+            for pod in pods.values().filter(|pod| has(pod, &label) && is_active(pod)) {
+                if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+                    *by_node.entry(node).or_default() += 1;
+                }
+            }
+            let over = by_node.into_iter().find(|(_, count)| *count > most);
+            over.map(|(node, count)| format!("{count} pods with {label:?} on {node}, more than {most}"))
+        });
     }
 
     /// Never more than so many pods with this label that are neither finished nor going.
@@ -104,6 +144,21 @@ impl Invariants {
         assert!(state.violations.is_empty(), "of {} changes: {:#?}", state.seen, state.violations);
         assert!(state.seen > 0, "nothing was seen");
     }
+}
+
+fn watch_owners<K>(informers: &Informers, gone: &Arc<Mutex<BTreeSet<String>>>)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync,
+    K: 'static,
+{
+    let gone = gone.clone();
+    informers.cache_pruned::<K>(|_| {}).subscribe(move |change| {
+        let uid = |object: &Option<Arc<K>>| object.as_ref().and_then(|object| object.uid());
+        let (old, new) = (uid(&change.old), uid(&change.new));
+        if old != new {
+            gone.lock().expect("no panics").extend(old);
+        }
+    });
 }
 
 impl Drop for Invariants {

@@ -10,6 +10,7 @@ mod component;
 mod invariants;
 mod kubelets;
 mod proxy;
+mod usage;
 
 pub use invariants::Invariants;
 pub use proxy::Proxy;
@@ -22,6 +23,7 @@ use kube::{Api, Client};
 use kubelets::Kubelets;
 use serde_json::json;
 use std::time::Duration;
+use usage::Usage;
 
 /// How to start a cluster.
 pub struct ClusterConfig {
@@ -31,13 +33,23 @@ pub struct ClusterConfig {
     pub cpus: usize,
     /// Which controllers run, as `--controllers` says it.
     pub controllers: Vec<String>,
+    /// How the controllers run otherwise than by default.
+    pub configure: fn(&mut controllers::Config),
+    /// How the scheduler runs otherwise than by default.
+    pub place: fn(&mut scheduler::Config),
 }
 
 impl Default for ClusterConfig {
     fn default() -> Self {
         // Simulated nodes send no heartbeats.
         let controllers = ["*", "-node-lifecycle-controller", "-taint-eviction-controller"];
-        ClusterConfig { nodes: 3, cpus: 8, controllers: controllers.map(str::to_owned).to_vec() }
+        ClusterConfig {
+            nodes: 3,
+            cpus: 8,
+            controllers: controllers.map(str::to_owned).to_vec(),
+            configure: |_| {},
+            place: |_| {},
+        }
     }
 }
 
@@ -56,7 +68,15 @@ pub struct Cluster {
     controllers: Component,
     scheduler: Component,
     kubelets: Kubelets,
+    /// Other replicas of controllers and scheduler.
+    twins: Vec<Component>,
+    _usage: Usage,
 }
+
+/// How long a replica that was killed keeps its lease.
+const LEASE: Duration = Duration::from_secs(2);
+const RENEW: Duration = Duration::from_millis(1500);
+const RETRY: Duration = Duration::from_millis(100);
 
 impl Cluster {
     /// A cluster of three nodes with all controllers.
@@ -68,34 +88,30 @@ impl Cluster {
     pub async fn start_with(config: ClusterConfig) -> Cluster {
         let server = TestServer::start().await;
         let admin = server.admin();
-        let nodes: Api<Node> = Api::all(admin.clone());
-        for number in 0..config.nodes {
-            let made = nodes.create(&PostParams::default(), &node(number, config.cpus)).await;
-            let name = made.expect("create a node").metadata.name.expect("a name");
-            // Nobody here sees that it is ready and takes the taint off that a new node has.
-            let ready = Patch::Merge(json!({"spec": {"taints": null}}));
-            nodes.patch(&name, &PatchParams::default(), &ready).await.expect("make the node ready");
-        }
+        let usage = Usage::start(admin.clone()).await;
+        make_nodes(&admin, &config, usage.port).await;
         let namespaces: Api<Namespace> = Api::all(admin.clone());
         eventually("the default namespace", || async { namespaces.get_opt("default").await.ok().flatten() })
             .await;
         let proxy = Proxy::start(server.address()).await;
-        let manager = controllers::Config {
+        let mut manager = controllers::Config {
             kubeconfig: Some(server.kubeconfig(proxy.address(), "system:kube-controller-manager", &[])),
             controllers: config.controllers,
-            lease_duration: Duration::from_secs(3),
-            renew_deadline: Duration::from_secs(2),
-            retry_period: Duration::from_millis(200),
+            lease_duration: LEASE,
+            renew_deadline: RENEW,
+            retry_period: RETRY,
             ..controllers::Config::default()
         };
+        (config.configure)(&mut manager);
         let (clock, metrics) = (manager.clock.clone(), manager.metrics.clone());
-        let placing = scheduler::Config {
+        let mut placing = scheduler::Config {
             kubeconfig: Some(server.kubeconfig(proxy.address(), "system:kube-scheduler", &[])),
-            lease_duration: Duration::from_secs(3),
-            renew_deadline: Duration::from_secs(2),
-            retry_period: Duration::from_millis(200),
+            lease_duration: LEASE,
+            renew_deadline: RENEW,
+            retry_period: RETRY,
             ..scheduler::Config::default()
         };
+        (config.place)(&mut placing);
         let kubelets = Kubelets::start(admin.clone());
         let controllers = Component::start("controllers", move |shutdown| {
             let config = manager.clone();
@@ -105,7 +121,36 @@ impl Cluster {
             let config = placing.clone();
             async move { scheduler::run(config, shutdown).await.map_err(|error| error.to_string()) }
         });
-        Cluster { server, proxy, admin, clock, metrics, controllers, scheduler, kubelets }
+        let (twins, _usage) = (Vec::new(), usage);
+        Cluster { server, proxy, admin, clock, metrics, controllers, scheduler, kubelets, twins, _usage }
+    }
+
+    /// Another replica of the controllers and of the scheduler, which wait for their leases.
+    pub fn start_twins(&mut self) {
+        self.twins.extend([self.controllers.twin(), self.scheduler.twin()]);
+    }
+
+    /// Ends the first replica of the controllers and of the scheduler as SIGKILL does.
+    pub async fn kill_first(&mut self) {
+        self.controllers.kill().await;
+        self.scheduler.kill().await;
+    }
+
+    /// Kills the controllers, and starts them again.
+    pub async fn crash_controllers(&mut self) {
+        self.controllers.kill().await;
+        self.controllers.run();
+    }
+
+    /// Kills the scheduler, and starts it again.
+    pub async fn crash_scheduler(&mut self) {
+        self.scheduler.kill().await;
+        self.scheduler.run();
+    }
+
+    /// Ends the apiserver, and starts it again where it was.
+    pub async fn restart_server(&mut self) {
+        self.server.restart().await;
     }
 
     /// Ends the controllers as SIGTERM does, and starts them again.
@@ -129,19 +174,36 @@ impl Cluster {
     pub async fn stop(mut self) {
         self.controllers.stop().await;
         self.scheduler.stop().await;
+        for twin in &mut self.twins {
+            twin.stop().await;
+        }
         self.kubelets.stop().await;
         self.proxy.stop();
         self.server.stop().await;
     }
 }
 
-fn node(number: usize, cpus: usize) -> Node {
+async fn make_nodes(admin: &Client, config: &ClusterConfig, port: u16) {
+    let nodes: Api<Node> = Api::all(admin.clone());
+    for number in 0..config.nodes {
+        let made = nodes.create(&PostParams::default(), &node(number, config.cpus, port)).await;
+        let name = made.expect("create a node").metadata.name.expect("a name");
+        // Nobody here sees that it is ready and takes the taint off that a new node has.
+        let ready = Patch::Merge(json!({"spec": {"taints": null}}));
+        nodes.patch(&name, &PatchParams::default(), &ready).await.expect("make the node ready");
+    }
+}
+
+fn node(number: usize, cpus: usize, port: u16) -> Node {
     let capacity = json!({"cpu": cpus.to_string(), "memory": "32Gi", "pods": "250"});
+    let name = format!("node-{number}");
     let node = json!({
-        "metadata": {"name": format!("node-{number}"), "labels": {"kubernetes.io/hostname": format!("node-{number}")}},
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "status": {
             "capacity": capacity, "allocatable": capacity,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         },
     });
     serde_json::from_value(node).expect("a node")
