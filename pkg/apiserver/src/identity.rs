@@ -24,13 +24,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// How often certificates are looked at.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(600);
+/// How often certificates are looked at: this long after `kubeadm certs renew`, the new ones are shown.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(30);
 /// What roles and bindings are decided from.
 const RBAC: [&str; 4] = ["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
 /// What nodes' permissions are decided from.
-const NODE_GRAPH: [(&str, &str); 3] =
-    [("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments")];
+const NODE_GRAPH: [(&str, &str); 4] = [
+    ("", "pods"),
+    ("", "persistentvolumes"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("networking.k8s.io", "ingresses"),
+];
 
 /// Keys and certificates of this server.
 pub struct Credentials {
@@ -139,12 +143,12 @@ fn pki_error(path: &Path, source: pki::Error) -> StartError {
 /// Keeps the serving certificate fresh: renews our own before it expires, takes over a given one that was replaced.
 pub async fn renew(server: Arc<Server>, credentials: Arc<Credentials>) {
     loop {
+        if let Err(error) = renew_now(&server.config, &credentials, Timestamp::now()) {
+            tracing::error!(error = &error as &dyn std::error::Error, "cannot renew certificates");
+        }
         tokio::select! {
             () = tokio::time::sleep(RENEWAL_INTERVAL) => {}
             () = server.shutdown.cancelled() => return,
-        }
-        if let Err(error) = renew_now(&server.config, &credentials, Timestamp::now()) {
-            tracing::error!(error = &error as &dyn std::error::Error, "cannot renew certificates");
         }
     }
 }

@@ -8,7 +8,9 @@ use crate::metrics::ServerMetrics;
 use crate::nodes::Usages;
 use crate::openapi;
 use crate::registry::Registry;
-use crate::{aggregation, bootstrap, compaction, connections, crds, peers, reseal, storage};
+use crate::{
+    account_tokens, aggregation, bootstrap, compaction, connections, crds, peers, reseal, storage,
+};
 use api::{Kind, Value};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -133,6 +135,8 @@ pub async fn run(
         .map_err(|source| StartError::Pki { dir: server.config.cert_dir().to_owned(), source })?;
     server.bootstrapped.store(true, Relaxed);
     tasks.spawn(bootstrap::keep_default_accounts(server.clone(), shutdown.clone()));
+    let authority = credentials.pki.authority.pem().to_owned();
+    tasks.spawn(account_tokens::keep(server.clone(), authority, shutdown.clone()));
     tasks.spawn(peers::keep(server.clone(), shutdown.clone()));
     tasks.spawn(reseal::run(server.clone()));
     tasks.spawn(aggregation::keep(server.clone(), shutdown.clone()));

@@ -1,6 +1,8 @@
 //! Who somebody is, and what they may do.
 
 use crate::{CONFIG_MAPS, PODS, config_map, pod};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use kube::Client;
 use serde_json::{Value, json};
 use testing::{Engine, Http, TestServer, eventually};
@@ -220,6 +222,78 @@ async fn a_token_is_good_for_what_it_is_bound_to() {
         (gone.get("/version").await.code == 401).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_token_that_stands_in_a_secret_is_good_for_as_long_as_it_stands_there() {
+    let server = TestServer::start().await;
+    let admin = server.http();
+    let (accounts, secrets) =
+        ("/api/v1/namespaces/default/serviceaccounts", "/api/v1/namespaces/default/secrets");
+    admin.post(accounts, &json!({"metadata": {"name": "robot"}})).await.expect(201);
+    let secret = |name: &str, account: &str| {
+        let annotations = json!({"kubernetes.io/service-account.name": account});
+        json!({"metadata": {"name": name, "annotations": annotations}, "type": "kubernetes.io/service-account-token"})
+    };
+    let token = async |name: &str| {
+        eventually("a secret that is filled", async || {
+            let secret = admin.get(&format!("{secrets}/{name}")).await.expect(200);
+            let token = secret["data"]["token"].as_str()?;
+            assert!(secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"].is_string());
+            assert_eq!(secret["data"]["namespace"], "ZGVmYXVsdA==");
+            assert!(secret["data"]["ca.crt"].is_string());
+            Some(String::from_utf8(BASE64_STANDARD.decode(token).unwrap()).unwrap())
+        })
+        .await
+    };
+    let gone = async |what: &str, path: &str| {
+        eventually(what, async || (admin.get(path).await.code == 404).then_some(())).await;
+    };
+    admin.post(secrets, &secret("one", "robot")).await.expect(201);
+    admin.post(secrets, &secret("two", "robot")).await.expect(201);
+    let one = Http::new(server.token(&token("one").await));
+    let two = Http::new(server.token(&token("two").await));
+    let who = one.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})).await.expect(201);
+    assert_eq!(who["status"]["userInfo"]["username"], "system:serviceaccount:default:robot");
+    admin.delete(&format!("{secrets}/one"), &Value::Null).await.expect(200);
+    eventually("the token dies with its secret", async || {
+        (one.get("/version").await.code == 401).then_some(())
+    })
+    .await;
+    two.get("/version").await.expect(200);
+    admin.post(secrets, &secret("nobodys", "nobody")).await.expect(201);
+    gone("a secret of an account that is not there", &format!("{secrets}/nobodys")).await;
+    admin.delete(&format!("{accounts}/robot"), &Value::Null).await.expect(200);
+    gone("the secret goes with its account", &format!("{secrets}/two")).await;
+    assert_eq!(two.get("/version").await.code, 401);
+}
+
+#[tokio::test]
+async fn nodes_read_the_certificates_of_ingresses_and_no_other_secret() {
+    let server = TestServer::start().await;
+    let admin = server.http();
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for name in ["shop", "private"] {
+        admin.post(secrets, &json!({"metadata": {"name": name}, "stringData": {"a": "b"}})).await.expect(201);
+    }
+    let node = Http::new(server.node("n1"));
+    for what in ["/apis/networking.k8s.io/v1/ingresses", "/apis/minik8s.io/v1/dnses"] {
+        node.get(what).await.expect(200);
+    }
+    node.get(&format!("{secrets}/shop")).await.expect(403);
+    let backend = json!({"service": {"name": "x", "port": {"number": 80}}});
+    let spec = json!({"defaultBackend": backend, "tls": [{"hosts": ["shop.example.com"], "secretName": "shop"}]});
+    let ingress = json!({"metadata": {"name": "shop"}, "spec": spec});
+    admin.post("/apis/networking.k8s.io/v1/namespaces/default/ingresses", &ingress).await.expect(201);
+    eventually("the certificate's secret can be read", async || {
+        (node.get(&format!("{secrets}/shop")).await.code == 200).then_some(())
+    })
+    .await;
+    node.get(&format!("{secrets}/private")).await.expect(403);
+    node.get(secrets).await.expect(403);
+    let proxy = Http::new(server.user("system:kube-proxy", &[]));
+    proxy.get(&format!("{secrets}/shop")).await.expect(200);
+    proxy.get(&format!("{secrets}/private")).await.expect(403);
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod bootstrap_token;
 mod cache;
 mod certificate;
 mod service_account;
+pub(crate) mod standing_token;
 
 pub use certificate::user_of_certificate;
 pub use service_account::ServiceAccountTokens;

@@ -1,8 +1,10 @@
 //! Tokens of service accounts: signed by us, and good only as long as what they are bound to exists.
 
 use super::cache::Cache;
-use super::{Authenticated, intersect};
+use super::{Authenticated, intersect, standing_token};
 use crate::auth::{Identity, Lookup, User};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use pki::Verifier;
@@ -38,6 +40,8 @@ struct Claims {
     pod: Option<Bound>,
     secret: Option<Bound>,
     node: Option<Bound>,
+    /// The secret that the token stands in, of a token without an end.
+    stands_in: Option<String>,
 }
 
 /// An object that a token is bound to.
@@ -78,6 +82,7 @@ impl ServiceAccountTokens {
         }
         claims.check_time(now)?;
         claims.check_objects(lookup, now)?;
+        claims.check_place(token, lookup)?;
         Ok(Some(Authenticated { user: claims.user(), audiences }))
     }
 
@@ -87,23 +92,30 @@ impl ServiceAccountTokens {
             return Ok(Some(claims));
         }
         let issuer = pki::unverified_claims(token).and_then(|claims| text(&claims["iss"]));
-        if !issuer.is_some_and(|issuer| self.issuers.contains(&issuer)) {
+        if !issuer.is_some_and(|issuer| self.believes(&issuer)) {
             return Ok(None);
         }
         let verified = self.verifier.verify(token).map_err(|error| error.to_string())?;
         let claims = Claims::read(&verified)
             .ok_or_else(|| "service account token claims could not be validated".to_owned())?;
-        if !self.issuers.contains(&claims.issuer) {
+        if !self.believes(&claims.issuer) {
             return Err(format!("token issuer {:?} is invalid", claims.issuer));
         }
         let claims = Arc::new(claims);
         self.verified.lock().insert(key, Arc::clone(&claims));
         Ok(Some(claims))
     }
+
+    fn believes(&self, issuer: &str) -> bool {
+        issuer == standing_token::ISSUER || self.issuers.iter().any(|own| own == issuer)
+    }
 }
 
 impl Claims {
     fn read(claims: &Value) -> Option<Claims> {
+        if claims["iss"] == standing_token::ISSUER {
+            return Claims::read_standing(claims);
+        }
         let private = &claims["kubernetes.io"];
         let bound = |name: &str| {
             let object = private.get(name).filter(|object| object.is_object())?;
@@ -133,6 +145,25 @@ impl Claims {
             pod: bound("pod"),
             secret: bound("secret"),
             node: bound("node"),
+            stands_in: None,
+        })
+    }
+
+    fn read_standing(claims: &Value) -> Option<Claims> {
+        let [namespace, secret, account, uid] = standing_token::read(claims)?;
+        Some(Claims {
+            issuer: standing_token::ISSUER.to_owned(),
+            audiences: Vec::new(),
+            expires: None,
+            not_before: None,
+            issued: None,
+            id: String::new(),
+            namespace,
+            account: Bound { name: account, uid },
+            pod: None,
+            secret: None,
+            node: None,
+            stands_in: Some(secret),
         })
     }
 
@@ -141,8 +172,8 @@ impl Claims {
         if self.not_before.is_some_and(|at| now + leeway < at) {
             return Err("service account token is not valid yet".to_owned());
         }
-        // Unlike upstream we never issue tokens without an end, so that one without it is not ours.
-        if self.expires.is_none_or(|at| now - leeway > at) {
+        // Only a token that stands in a secret has no end.
+        if self.expires.map_or(self.stands_in.is_none(), |at| now - leeway > at) {
             return Err("service account token has expired".to_owned());
         }
         if self.issued.is_some_and(|at| now + leeway < at) {
@@ -184,6 +215,19 @@ impl Claims {
                     found.uid, bound.uid
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Whether the token still stands where it was put.
+    fn check_place(&self, token: &str, lookup: &dyn Lookup) -> Result<(), String> {
+        let Some(name) = &self.stands_in else { return Ok(()) };
+        let secret = lookup.object("secrets", &self.namespace, name);
+        let secret = secret.filter(|secret| Identity::of(secret).deleted.is_none());
+        let secret = secret.ok_or_else(|| "service account token has been invalidated".to_owned())?;
+        let stored = secret["data"]["token"].as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());
+        if stored.as_deref() != Some(token.as_bytes()) {
+            return Err("service account token does not match server's copy".to_owned());
         }
         Ok(())
     }

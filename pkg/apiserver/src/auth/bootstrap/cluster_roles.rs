@@ -276,7 +276,8 @@ pub(super) const ROLES: &[(&str, &[Terse])] = &[
     ),
 ];
 
-/// Our own kinds, for everybody who may view or edit, and for the node's nginx, which needs ingresses' certificates.
+/// Our own kinds, for everybody who may view or edit, and for the node's nginx. Ingresses' certificates it gets
+/// by name, from the node authorizer.
 pub(super) const OWN: &[(&str, &[Terse])] = &[
     ("minik8s:aggregate-to-edit", &[rule(WRITE, "minik8s.io", "dnses,functions,workflowruns,workflows")]),
     (
@@ -294,7 +295,6 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
             rule("list,watch", "minik8s.io", "dnses"),
             rule("patch,update", "minik8s.io", "dnses/status"),
             rule("list,watch", "networking.k8s.io", "ingresses"),
-            rule("get", "", "secrets"),
         ],
     ),
 ];

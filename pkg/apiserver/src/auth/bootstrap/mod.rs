@@ -71,7 +71,7 @@ const AGGREGATED: &[(&str, Option<&str>)] =
 /// Who gets which of the [`cluster_roles`]; `system:node` is bound to nobody, since the Node authorizer decides.
 const CLUSTER_BINDINGS: &[(&str, &[Subject])] = &[
     ("cluster-admin", &[Subject::Group("system:masters")]),
-    ("minik8s:node-gateway", &[Subject::User("system:kube-proxy")]),
+    ("minik8s:node-gateway", &[Subject::User("system:kube-proxy"), Subject::Group("system:nodes")]),
     ("system:basic-user", &[Subject::Group("system:authenticated")]),
     ("system:discovery", &[Subject::Group("system:authenticated")]),
     ("system:kube-controller-manager", &[Subject::User("system:kube-controller-manager")]),

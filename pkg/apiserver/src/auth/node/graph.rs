@@ -5,7 +5,7 @@ use crate::auth::rbac::Rule;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-/// Pods, volumes, attachments and slices, and who depends on them.
+/// Pods, volumes, attachments, slices and ingresses, and who depends on them.
 #[derive(Debug)]
 pub struct Graph {
     pods: HashMap<Key, Pod>,
@@ -16,6 +16,10 @@ pub struct Graph {
     volumes_by_secret: HashMap<Key, HashSet<String>>,
     attachments: HashMap<String, String>,
     slices: HashMap<String, String>,
+    /// The secrets of each ingress.
+    ingresses: HashMap<Key, HashSet<Key>>,
+    /// How many ingresses name a secret: every node serves them all.
+    certificates: HashMap<Key, usize>,
     /// What all nodes may do alike.
     pub(super) rules: Vec<Rule>,
 }
@@ -44,13 +48,16 @@ impl Default for Graph {
             volumes_by_secret: HashMap::new(),
             attachments: HashMap::new(),
             slices: HashMap::new(),
+            ingresses: HashMap::new(),
+            certificates: HashMap::new(),
             rules: crate::auth::bootstrap::node_rules(),
         }
     }
 }
 
 impl Graph {
-    /// Takes in a Pod, PersistentVolume, VolumeAttachment or ResourceSlice, new or changed. Others are ignored.
+    /// Takes in a Pod, PersistentVolume, VolumeAttachment, ResourceSlice or Ingress, new or changed. Others are
+    /// ignored.
     pub fn apply(&mut self, object: &Value) {
         self.delete(object);
         let spec = &object["spec"];
@@ -60,6 +67,7 @@ impl Graph {
             "PersistentVolume" => self.add_volume(name, object),
             "VolumeAttachment" => insert(&mut self.attachments, name, &spec["nodeName"]),
             "ResourceSlice" => insert(&mut self.slices, name, &spec["nodeName"]),
+            "Ingress" => self.add_ingress(object),
             _ => {}
         }
     }
@@ -72,6 +80,7 @@ impl Graph {
             "PersistentVolume" => self.remove_volume(name),
             "VolumeAttachment" => drop(self.attachments.remove(name)),
             "ResourceSlice" => drop(self.slices.remove(name)),
+            "Ingress" => self.remove_ingress(&key(object)),
             _ => {}
         }
     }
@@ -109,6 +118,34 @@ impl Graph {
     /// Whether the slice is about the node.
     pub(super) fn offers(&self, node: &str, slice: &str) -> bool {
         self.slices.get(slice).is_some_and(|own| own == node)
+    }
+
+    /// Whether an ingress names the secret as the place of its certificate.
+    pub(super) fn certifies(&self, namespace: &str, secret: &str) -> bool {
+        self.certificates.contains_key(&(namespace.to_owned(), secret.to_owned()))
+    }
+
+    fn add_ingress(&mut self, object: &Value) {
+        let key = key(object);
+        let secrets: HashSet<Key> =
+            references::secrets_of_ingress(object).map(|name| (key.0.clone(), name.to_owned())).collect();
+        for secret in &secrets {
+            *self.certificates.entry(secret.clone()).or_default() += 1;
+        }
+        if !secrets.is_empty() {
+            self.ingresses.insert(key, secrets);
+        }
+    }
+
+    fn remove_ingress(&mut self, key: &Key) {
+        for secret in self.ingresses.remove(key).into_iter().flatten() {
+            if let Some(count) = self.certificates.get_mut(&secret) {
+                *count -= 1;
+                if *count == 0 {
+                    self.certificates.remove(&secret);
+                }
+            }
+        }
     }
 
     fn add_pod(&mut self, object: &Value) {

@@ -4,6 +4,7 @@
 //! node <── pod <── secret, configmap, claim, service account, resource claim
 //!   ↑        └──── claim <── volume <── secret
 //!   └── volume attachment, resource slice
+//! every node <── ingress <── secret
 //! ```
 //!
 //! Two doors, as upstream: [`Graph::authorize`] decides by name before an object is read (a node may get a secret

@@ -1,4 +1,4 @@
-//! What pods and volumes refer to: everything that the machine of a pod has to read to run it.
+//! What pods, volumes and ingresses refer to: everything that a machine has to read to run or serve them.
 
 use api::object::{name, namespace};
 use serde_json::Value;
@@ -72,6 +72,11 @@ pub(super) fn secrets_of_volume(volume: &Value) -> Vec<(String, String)> {
         add(text(&reference["namespace"]), text(&reference["name"]));
     }
     found
+}
+
+/// The secrets, in an ingress's own namespace, that its certificates are in.
+pub(super) fn secrets_of_ingress(ingress: &Value) -> impl Iterator<Item = &str> {
+    items(&ingress["spec"]["tls"]).map(|tls| text(&tls["secretName"])).filter(|name| !name.is_empty())
 }
 
 /// What a mirror pod must not refer to and does, in upstream's words.

@@ -169,6 +169,36 @@ fn a_mirror_pod_gives_nothing() {
 }
 
 #[test]
+fn every_node_reads_the_certificates_of_ingresses_and_so_does_kube_proxy() {
+    let ingress = |secrets: &[&str]| {
+        let tls: Vec<Value> = secrets.iter().map(|name| json!({"hosts": ["h"], "secretName": name})).collect();
+        json!({"kind": "Ingress", "metadata": {"namespace": "ns", "name": "web"}, "spec": {"tls": tls}})
+    };
+    let mut graph = graph();
+    let proxy = User { name: "system:kube-proxy".into(), ..User::default() };
+    let may = |graph: &Graph, what: &str| {
+        let decisions = [&node("n1"), &node("n2"), &proxy].map(|user| decide(graph, user, what).is_none());
+        assert!(decisions.iter().all(|decision| *decision == decisions[0]), "{what}: {decisions:?}");
+        decisions[0]
+    };
+    assert!(!may(&graph, "get secrets ns shop"));
+    graph.apply(&ingress(&["shop", "blog"]));
+    let mut other = ingress(&["shop"]);
+    other["metadata"]["name"] = "other".into();
+    graph.apply(&other);
+    assert!(may(&graph, "get secrets ns shop") && may(&graph, "get secrets ns blog"));
+    for what in ["get secrets far shop", "get secrets ns else", "list secrets ns shop", "update secrets ns shop"] {
+        assert!(!may(&graph, what), "{what}");
+    }
+    graph.apply(&ingress(&["blog"]));
+    assert!(may(&graph, "get secrets ns shop"), "the other ingress has it still");
+    graph.delete(&other);
+    assert!(!may(&graph, "get secrets ns shop") && may(&graph, "get secrets ns blog"));
+    graph.delete(&ingress(&[]));
+    assert!(!may(&graph, "get secrets ns blog"));
+}
+
+#[test]
 fn refusals_say_why_as_upstream_does() {
     let graph = graph();
     let check = |what: &str, reason: &str| {
