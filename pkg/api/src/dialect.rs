@@ -8,6 +8,10 @@
 //! The server speaks only the Kubernetes form, so this is for clients. An object that is Kubernetes' already comes out
 //! as it went in.
 
+mod slurm;
+
+pub use slurm::RESULT as SLURM_RESULT;
+
 use crate::names;
 use crate::object::{object_mut, set_default};
 use serde_json::{Map, Value, json};
@@ -52,7 +56,8 @@ pub fn translate(
     if kind.is_empty() {
         return Err(DialectError { path: "kind".into(), what: "is missing".into() });
     }
-    if value["apiVersion"].as_str().unwrap_or_default().is_empty() {
+    let is_seeds = value["apiVersion"].as_str().unwrap_or_default().is_empty();
+    if is_seeds {
         let Some(version) = api_version(&kind) else {
             return Err(DialectError {
                 path: "kind".into(),
@@ -68,7 +73,7 @@ pub fn translate(
         "Deployment" => selector(&mut value, &mut notes),
         "DNS" => services_of_dns(&mut value),
         "Node" => node(&mut value, &mut notes),
-        "Job" => refuse_slurm(&value)?,
+        "Job" => slurm::job(&mut value, &mut notes)?,
         _ => {}
     }
     for pod_spec in ["/spec", "/spec/template/spec"] {
@@ -76,6 +81,9 @@ pub fn translate(
             && let Some(spec) = value.pointer_mut(pod_spec)
         {
             pod(spec, &mut notes);
+            if is_seeds {
+                images(spec, &mut notes);
+            }
         }
     }
     // Names of roles are paths' segments: capitals and more are good in them.
@@ -122,6 +130,25 @@ fn pod(spec: &mut Value, notes: &mut Vec<String>) {
                 }
             }
         }
+    }
+}
+
+/// The seed takes an image that is there; Kubernetes would ask a registry for each `latest`.
+fn images(spec: &mut Value, notes: &mut Vec<String>) {
+    let mut any = false;
+    for list in ["initContainers", "containers"] {
+        for container in elements(spec, list) {
+            let Some(image) = container["image"].as_str() else { continue };
+            let name = image.rsplit('/').next().unwrap_or(image);
+            let is_latest = !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
+            if is_latest && container.get("imagePullPolicy").is_none() {
+                container["imagePullPolicy"] = "IfNotPresent".into();
+                any = true;
+            }
+        }
+    }
+    if any {
+        notes.push("imagePullPolicy IfNotPresent".into());
     }
 }
 
@@ -219,20 +246,6 @@ fn node(value: &mut Value, notes: &mut Vec<String>) {
     }
 }
 
-/// What runs on SLURM is not a pod of this cluster.
-fn refuse_slurm(value: &Value) -> Result<(), DialectError> {
-    match ["partition", "threadNum", "taskPerNode", "cpu_per_task", "gpu-num", "codePath"]
-        .into_iter()
-        .find(|field| value["spec"].get(field).is_some())
-    {
-        Some(field) => Err(DialectError {
-            path: format!("spec.{field}"),
-            what: "jobs on SLURM are not supported: this cluster has no node for them".into(),
-        }),
-        None => Ok(()),
-    }
-}
-
 fn map_reference(value: &mut Value, field: &str) {
     if let Some(mapped) = value.get(field).and_then(Value::as_str).map(map_name) {
         value[field] = mapped.into();
@@ -289,6 +302,17 @@ mod tests {
     }
 
     #[test]
+    fn the_seeds_images_are_pulled_only_if_they_are_not_there() {
+        let container = |image: &str| json!({"name": "c", "image": image});
+        let taken = |image: &str| json!({"name": "c", "image": image, "imagePullPolicy": "IfNotPresent"});
+        let pod = |containers: Value| json!({"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}});
+        let mut expected = pod(json!([taken("golang:latest"), taken("h:5000/x"), container("nginx:1"), container("x@sha256:0")]));
+        expected["apiVersion"] = "v1".into();
+        let given = ["golang:latest", "h:5000/x", "nginx:1", "x@sha256:0"].map(container);
+        check(pod(json!(given)), expected);
+    }
+
+    #[test]
     fn a_deployment_selects_its_own_pods() {
         let labels = json!({"app": "x"});
         check(
@@ -331,7 +355,7 @@ mod tests {
     fn what_cannot_be_done_is_refused_by_its_field() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "g"}, "spec": {"partition": "dgx2"}});
         let error = translate(job, |_| None).expect_err("refused");
-        assert_eq!(error.path, "spec.partition");
+        assert_eq!(error.path, "spec.codePath");
         let error = translate(json!({"metadata": {}}), |_| None).expect_err("refused");
         assert_eq!(error.to_string(), "kind: is missing");
     }

@@ -1,0 +1,2 @@
+def main(params):
+    return {"result": params["x"] + params["y"]}
