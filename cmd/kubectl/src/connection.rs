@@ -30,6 +30,33 @@ pub struct ClusterFlags {
     /// The user to act as.
     #[arg(long = "as", global = true)]
     pub impersonate: Option<String>,
+    /// The group to act as; may be given several times.
+    #[arg(long = "as-group", global = true, action = clap::ArgAction::Append)]
+    pub impersonate_groups: Vec<String>,
+    /// Believe whatever certificate the server shows.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub insecure_skip_tls_verify: bool,
+    /// A file with the authority that the server's certificate must be of.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub certificate_authority: Option<PathBuf>,
+    /// A file with the certificate to show.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub client_certificate: Option<PathBuf>,
+    /// A file with that certificate's key.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub client_key: Option<PathBuf>,
+    /// The name that the server's certificate must have.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub tls_server_name: Option<String>,
+    /// How long a single request may take, such as 10s; 0 is for ever.
+    #[arg(long, global = true, hide_short_help = true, default_value = "0")]
+    pub request_timeout: String,
+    /// Where to keep what the server said it has; ~/.kube/cache unless told.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub cache_dir: Option<PathBuf>,
+    /// How much to tell; accepted as upstream's.
+    #[arg(long = "v", short = 'v', global = true, hide = true)]
+    pub verbosity: Option<u8>,
 }
 
 /// A cluster, and the namespace that is meant where none is named.
@@ -38,8 +65,12 @@ pub struct Connection {
     pub client: Client,
     /// The namespace.
     pub namespace: String,
+    /// The namespace was named by a flag.
+    pub namespace_is_given: bool,
     /// Where the API server is.
     pub server: String,
+    /// Where to keep what the server said it has.
+    pub cache: Option<PathBuf>,
 }
 
 /// The admin's kubeconfig on a control plane.
@@ -67,12 +98,18 @@ impl Connection {
         if let Some(user) = &flags.impersonate {
             config.auth_info.impersonate = Some(user.clone());
         }
+        if !flags.impersonate_groups.is_empty() {
+            config.auth_info.impersonate_groups = Some(flags.impersonate_groups.clone());
+        }
+        use_certificates(&mut config, flags);
         // A watch may be silent for long.
         config.read_timeout = None;
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
-        Ok(Connection { client, namespace, server })
+        let cache = cache_folder(flags, &server);
+        let namespace_is_given = flags.namespace.is_some();
+        Ok(Connection { client, namespace, namespace_is_given, server, cache })
     }
 
     /// An object or a list.
@@ -116,7 +153,9 @@ impl Connection {
         let response = self.client.send(request).await.map_err(|error| self.unreachable(error))?;
         for warning in response.headers().get_all(header::WARNING) {
             let text = warning.to_str().unwrap_or_default();
-            let text = text.splitn(3, ' ').nth(2).unwrap_or(text).trim_matches('"').replace("\\\"", "\"");
+            let text = text.splitn(3, ' ').nth(2).unwrap_or(text);
+            let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+            let text = quoted.unwrap_or(text).replace("\\\"", "\"");
             eprintln!("Warning: {text}");
         }
         let status = response.status();
@@ -137,28 +176,53 @@ impl Connection {
         let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
         match self.client.request_stream(request).await {
             Ok(stream) => Ok(stream),
-            Err(kube::Error::Api(status)) => Err(Refusal {
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// What a client's error means for people: the server's word, or that there was none.
+    pub fn failed(&self, error: kube::Error) -> anyhow::Error {
+        match error {
+            kube::Error::Api(status) => Refusal {
                 code: status.code,
                 reason: status.reason.clone(),
                 message: status.message.clone(),
+                details: serde_json::to_value(&status.details).unwrap_or_default(),
             }
-            .into()),
-            Err(error) => Err(self.unreachable(error)),
+            .into(),
+            error => self.unreachable(error),
         }
     }
 
     fn unreachable(&self, error: kube::Error) -> anyhow::Error {
-        let mut cause: &dyn std::error::Error = &error;
-        while let Some(source) = cause.source() {
-            cause = source;
+        let mut causes = vec![&error as &dyn std::error::Error];
+        while let Some(cause) = causes.last().and_then(|last| last.source()) {
+            causes.push(cause);
         }
-        anyhow::anyhow!("Unable to connect to the server at {}: {cause}", self.server)
+        let is_refused = causes.iter().any(|cause| {
+            cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        });
+        let cause = causes.last().map(|cause| cause.to_string()).unwrap_or_default();
+        if is_refused {
+            let host = self.server.split_once("://").map_or(self.server.as_str(), |(_, host)| host);
+            return anyhow::anyhow!(Unreachable(format!(
+                "The connection to the server {host} was refused - did you specify the right host or port?"
+            )));
+        }
+        anyhow::anyhow!(Unreachable(format!("Unable to connect to the server at {}: {cause}", self.server)))
     }
 }
 
+/// Nobody answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreachable(String);
+
 /// The server said no.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{message}", shown_reason(reason))]
+#[error("{}", shown_refusal(reason, message, details))]
 pub struct Refusal {
     /// The status code.
     pub code: u16,
@@ -166,11 +230,43 @@ pub struct Refusal {
     pub reason: String,
     /// Why, in a sentence.
     pub message: String,
+    /// What it is about, and all that is wrong with it.
+    pub details: Value,
 }
 
-/// As upstream shows it: `Error from server (NotFound): `.
-fn shown_reason(reason: &str) -> String {
-    if reason.is_empty() { "Error from server: ".into() } else { format!("Error from server ({reason}): ") }
+/// As upstream shows it: `Error from server (NotFound): `, or `The Pod "web" is invalid: `.
+fn shown_refusal(reason: &str, message: &str, details: &Value) -> String {
+    match reason {
+        "" => format!("Error from server: {message}"),
+        "Unauthorized" => "error: You must be logged in to the server (Unauthorized)".to_owned(),
+        "Invalid" => shown_invalid(message, details),
+        _ => format!("Error from server ({reason}): {message}"),
+    }
+}
+
+fn shown_invalid(message: &str, details: &Value) -> String {
+    let text = |field: &str| details[field].as_str().unwrap_or_default();
+    let mut causes = Vec::new();
+    for cause in details["causes"].as_array().into_iter().flatten() {
+        let part = |field: &str| cause[field].as_str().unwrap_or_default();
+        let shown = match part("field") {
+            "" => part("message").to_owned(),
+            field => format!("{field}: {}", part("message")),
+        };
+        if !causes.contains(&shown) {
+            causes.push(shown);
+        }
+    }
+    let about = if text("kind").is_empty() && text("name").is_empty() {
+        "The request is invalid".to_owned()
+    } else {
+        format!("The {} \"{}\" is invalid", text("kind"), text("name"))
+    };
+    match causes.as_slice() {
+        [] => format!("{about}: {message}"),
+        [cause] => format!("{about}: {cause}"),
+        causes => format!("{about}: \n* {}", causes.join("\n* ")),
+    }
 }
 
 fn refusal(status: http::StatusCode, text: &str) -> Refusal {
@@ -180,7 +276,45 @@ fn refusal(status: http::StatusCode, text: &str) -> Refusal {
         code: status.as_u16(),
         reason: value["reason"].as_str().unwrap_or_default().to_owned(),
         message: message.trim().to_owned(),
+        details: value["details"].clone(),
     }
+}
+
+/// Certificates that flags name instead of the kubeconfig.
+fn use_certificates(config: &mut Config, flags: &ClusterFlags) {
+    let path = |path: &PathBuf| path.display().to_string();
+    if let Some(certificate) = &flags.client_certificate {
+        config.auth_info.client_certificate = Some(path(certificate));
+        config.auth_info.client_certificate_data = None;
+    }
+    if let Some(key) = &flags.client_key {
+        config.auth_info.client_key = Some(path(key));
+        config.auth_info.client_key_data = None;
+    }
+    if let Some(authority) = &flags.certificate_authority {
+        config.root_cert = None;
+        config.root_cert_file = Some(authority.clone());
+    }
+    config.accept_invalid_certs |= flags.insecure_skip_tls_verify;
+    if let Some(name) = &flags.tls_server_name {
+        config.tls_server_name = Some(name.clone());
+    }
+}
+
+/// A server's folder below the cache: its name and port, as upstream's.
+fn cache_folder(flags: &ClusterFlags, server: &str) -> Option<PathBuf> {
+    let root = flags.cache_dir.clone().or_else(|| {
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+        Some(PathBuf::from(home).join(".kube/cache"))
+    })?;
+    let host = server.split_once("://").map_or(server, |(_, host)| host);
+    let name: String = host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' }).collect();
+    Some(root.join("discovery").join(name))
+}
+
+/// Whether an error is told without `error:` before it: the server's word, or that nobody answered.
+pub fn speaks_for_itself(error: &anyhow::Error) -> bool {
+    error.chain().count() == 1 && (error.is::<Refusal>() || error.is::<Unreachable>())
 }
 
 /// Whether an error is the server's word that something is not there.
@@ -204,5 +338,33 @@ pub fn read_kubeconfig(flags: &ClusterFlags) -> Result<Kubeconfig> {
             bail!(NO_KUBECONFIG)
         }
         Err(error) => Err(error).context("read the kubeconfig"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn refusals_are_told_in_upstreams_words() {
+        let check = |status: Value, expected: &str| {
+            assert_eq!(refusal(http::StatusCode::BAD_REQUEST, &status.to_string()).to_string(), expected);
+        };
+        check(
+            json!({"reason": "NotFound", "message": "pods \"a\" not found"}),
+            "Error from server (NotFound): pods \"a\" not found",
+        );
+        check(json!({"reason": "Unauthorized"}), "error: You must be logged in to the server (Unauthorized)");
+        let causes = |causes: Value| json!({"reason": "Invalid", "message": "long", "details": {"kind": "Pod", "name": "a", "causes": causes}});
+        check(
+            causes(json!([{"field": "spec.x", "message": "Invalid value: -1"}])),
+            "The Pod \"a\" is invalid: spec.x: Invalid value: -1",
+        );
+        check(
+            causes(json!([{"field": "a", "message": "b"}, {"field": "c", "message": "d"}, {"field": "a", "message": "b"}])),
+            "The Pod \"a\" is invalid: \n* a: b\n* c: d",
+        );
+        check(json!({"reason": "Invalid", "message": "m"}), "The request is invalid: m");
     }
 }

@@ -7,13 +7,25 @@
 //!
 //! It knows no kind by itself: what the server has, it can show and change.
 
+mod arguments;
+mod change;
 mod commands;
 mod connection;
 mod documents;
+mod duration;
+mod editor;
+mod fetch;
+mod kustomize;
+mod manifests;
+mod merge;
 mod output;
+mod pods;
 mod resources;
+mod schemas;
 mod select;
+mod session;
 mod suggest;
+mod yaml;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -43,10 +55,16 @@ enum Command {
     Describe(commands::describe::Flags),
     /// Make objects be as files say.
     Apply(commands::apply::Flags),
-    /// Make new objects from files.
-    Create(commands::apply::CreateFlags),
+    /// Make new objects, from files or by kind.
+    Create(commands::create::Flags),
     /// Replace objects by those in files.
-    Replace(commands::apply::CreateFlags),
+    Replace(commands::replace::Flags),
+    /// Show what an apply would change.
+    Diff(commands::diff::Flags),
+    /// Show what a kustomization makes.
+    Kustomize(commands::kustomize::Flags),
+    /// Say what fields a kind has.
+    Explain(commands::explain::Flags),
     /// Delete objects.
     Delete(commands::delete::Flags),
     /// Change a part of an object.
@@ -64,12 +82,37 @@ enum Command {
     Rollout(commands::rollout::Command),
     /// Show what a container writes.
     Logs(commands::logs::Flags),
+    /// Run a command in a container.
+    Exec(commands::exec::Flags),
+    /// Attach to a container's main process.
+    Attach(commands::exec::AttachFlags),
+    /// Forward local ports to a pod's.
+    PortForward(commands::port_forward::Flags),
+    /// Copy files and folders to and from containers.
+    Cp(commands::cp::Flags),
+    /// Empty a node, to look after it.
+    Drain(commands::drain::Flags),
+    /// Run one pod.
+    Run(commands::run::Flags),
+    /// Make a service for what runs.
+    Expose(commands::expose::Flags),
+    /// Let a workload grow and shrink with its load.
+    Autoscale(commands::autoscale::Flags),
+    /// Answer requests for certificates.
+    #[command(subcommand)]
+    Certificate(commands::certificate::Command),
     /// Show what nodes or pods use.
-    Top(commands::top::Flags),
+    #[command(subcommand)]
+    Top(commands::top::Command),
     /// Wait until something is so.
     Wait(commands::wait::Flags),
     /// Show what happened.
     Events(commands::events::Flags),
+    /// Change what workloads run with: image, env, resources, selector, serviceaccount, subject.
+    #[command(subcommand)]
+    Set(commands::set::Command),
+    /// Keep pods away from nodes, unless they tolerate it.
+    Taint(commands::taint::Flags),
     /// Let no new pods onto a node.
     Cordon(commands::cordon::Flags),
     /// Let pods onto a node again.
@@ -81,8 +124,12 @@ enum Command {
     ApiResources(commands::server::ResourcesFlags),
     /// Show which versions of the API the server has.
     ApiVersions,
-    /// Show where the cluster is.
-    ClusterInfo,
+    /// Show where the cluster is, and with `dump` all about it.
+    ClusterInfo(commands::cluster_info::Flags),
+    /// Serve the API on a local port.
+    Proxy(commands::proxy::Flags),
+    /// Put a container of one's own into a pod that runs.
+    Debug(commands::debug::Flags),
     /// Look at and choose between kubeconfig's contexts.
     #[command(subcommand)]
     Config(commands::config::Command),
@@ -103,6 +150,7 @@ enum Command {
 
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments = arguments::normalised(arguments, &Cli::command());
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -114,7 +162,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let ran = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(cli)));
     match ran {
         Ok(code) => code,
-        Err(error) if error.downcast_ref::<connection::Refusal>().is_some() => {
+        // What the server said, or that nobody did, is told as it is.
+        Err(error) if connection::speaks_for_itself(&error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
@@ -131,8 +180,11 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Get(flags) => commands::get::run(cluster, flags).await?,
         Command::Describe(flags) => commands::describe::run(cluster, flags).await?,
         Command::Apply(flags) => commands::apply::run(cluster, flags).await?,
-        Command::Create(flags) => commands::apply::create(cluster, flags).await?,
-        Command::Replace(flags) => commands::apply::replace(cluster, flags).await?,
+        Command::Create(flags) => commands::create::run(cluster, flags).await?,
+        Command::Replace(flags) => commands::replace::run(cluster, flags).await?,
+        Command::Diff(flags) => return commands::diff::run(cluster, flags).await,
+        Command::Kustomize(flags) => commands::kustomize::run(&flags)?,
+        Command::Explain(flags) => commands::explain::run(cluster, flags).await?,
         Command::Delete(flags) => commands::delete::run(cluster, flags).await?,
         Command::Patch(flags) => commands::patch::run(cluster, flags).await?,
         Command::Edit(flags) => commands::edit::run(cluster, flags).await?,
@@ -143,15 +195,28 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Scale(flags) => commands::scale::run(cluster, flags).await?,
         Command::Rollout(command) => commands::rollout::run(cluster, command).await?,
         Command::Logs(flags) => commands::logs::run(cluster, flags).await?,
-        Command::Top(flags) => commands::top::run(cluster, flags).await?,
+        Command::Exec(flags) => return commands::exec::run(cluster, flags).await,
+        Command::Attach(flags) => return commands::exec::attach(cluster, flags).await,
+        Command::PortForward(flags) => commands::port_forward::run(cluster, flags).await?,
+        Command::Cp(flags) => return commands::cp::run(cluster, flags).await,
+        Command::Drain(flags) => commands::drain::run(cluster, flags).await?,
+        Command::Run(flags) => return commands::run::run(cluster, flags).await,
+        Command::Expose(flags) => commands::expose::run(cluster, flags).await?,
+        Command::Autoscale(flags) => commands::autoscale::run(cluster, flags).await?,
+        Command::Certificate(command) => commands::certificate::run(cluster, command).await?,
+        Command::Top(command) => commands::top::run(cluster, command).await?,
         Command::Wait(flags) => commands::wait::run(cluster, flags).await?,
         Command::Events(flags) => commands::events::run(cluster, flags).await?,
+        Command::Set(command) => commands::set::run(cluster, command).await?,
+        Command::Taint(flags) => commands::taint::run(cluster, flags).await?,
         Command::Cordon(flags) => commands::cordon::run(cluster, flags, true).await?,
         Command::Uncordon(flags) => commands::cordon::run(cluster, flags, false).await?,
         Command::Auth(command) => return commands::auth::run(cluster, command).await,
         Command::ApiResources(flags) => commands::server::resources(cluster, flags).await?,
         Command::ApiVersions => commands::server::versions(cluster).await?,
-        Command::ClusterInfo => commands::server::info(cluster).await?,
+        Command::ClusterInfo(flags) => commands::cluster_info::run(cluster, flags).await?,
+        Command::Proxy(flags) => commands::proxy::run(cluster, flags).await?,
+        Command::Debug(flags) => return commands::debug::run(cluster, flags).await,
         Command::Config(command) => commands::config::run(cluster, command)?,
         Command::Version(flags) => commands::server::version(cluster, flags).await?,
         Command::Completion { shell } => {
@@ -162,4 +227,14 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Trigger(flags) => commands::functions::trigger(cluster, flags).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_command_contradicts_itself() {
+        Cli::command().debug_assert();
+    }
 }

@@ -3,12 +3,20 @@
 use crate::connection::Connection;
 use anyhow::{Result, bail};
 use http::Method;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
+/// The file of a server's cache.
+const CACHE_FILE: &str = "serverresources.json";
+/// How long a kept answer is believed. A kind that is not in it is asked for at once.
+const CACHE_LASTS: Duration = Duration::from_secs(600);
+
 /// One kind of thing.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resource {
     /// Its API group; empty for the core.
     pub group: String,
@@ -79,13 +87,44 @@ const ALIASES: [(&str, &str); 3] = [
 pub struct Catalogue(Vec<Resource>);
 
 impl Catalogue {
-    /// Asks the server.
+    /// Asks the server, and keeps the answer for the next command.
     pub async fn load(connection: &Connection) -> Result<Catalogue> {
         let ask = |path| connection.send_as(Method::GET, path, "application/json", None, AGGREGATED);
         let (core, groups) = futures::try_join!(ask("/api"), ask("/apis"))?;
         let mut resources = parse(&core);
         resources.extend(parse(&groups));
-        Ok(Catalogue(resources))
+        let catalogue = Catalogue(resources);
+        if let Some(folder) = &connection.cache {
+            // Without a cache the next command asks again: no reason to fail this one.
+            let _ = catalogue.keep(folder);
+        }
+        Ok(catalogue)
+    }
+
+    /// What the server said lately, if that was kept and everything these words name is in it; else the server is asked.
+    pub async fn for_words(connection: &Connection, words: &[String]) -> Result<Catalogue> {
+        let kept = connection.cache.as_deref().and_then(Catalogue::kept);
+        match kept.filter(|kept| words_name_kinds(kept, words)) {
+            Some(kept) => Ok(kept),
+            None => Catalogue::load(connection).await,
+        }
+    }
+
+    fn keep(&self, folder: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        serde_json::to_writer(&mut file, &self.0)?;
+        file.persist(folder.join(CACHE_FILE))?;
+        Ok(())
+    }
+
+    fn kept(folder: &Path) -> Option<Catalogue> {
+        let path = folder.join(CACHE_FILE);
+        let age = std::fs::metadata(&path).ok()?.modified().ok()?.elapsed().ok()?;
+        if age > CACHE_LASTS {
+            return None;
+        }
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok().map(Catalogue)
     }
 
     /// All of them.
@@ -128,6 +167,15 @@ impl Catalogue {
     pub fn category(&self, name: &str) -> Vec<&Resource> {
         self.0.iter().filter(|resource| resource.categories.iter().any(|own| own == name)).collect()
     }
+}
+
+/// Whether each word that should name a kind does: all of `pod/a svc/b`, the first of `pods a b`.
+fn words_name_kinds(catalogue: &Catalogue, words: &[String]) -> bool {
+    let known = |kind: &str| catalogue.find(kind).is_ok() || !catalogue.category(kind).is_empty();
+    if words.iter().any(|word| word.contains('/')) {
+        return words.iter().all(|word| word.split_once('/').is_some_and(|(kind, _)| known(kind)));
+    }
+    words.first().is_some_and(|kinds| kinds.split(',').all(known))
 }
 
 /// Resources of an aggregated discovery document; the first version of a group is the preferred one, and a kind that
@@ -193,6 +241,25 @@ mod tests {
         check("autoscaler", "horizontalpodautoscalers.autoscaling");
         check("events", "events");
         check("events.events.k8s.io", "events.events.k8s.io");
+    }
+
+    #[test]
+    fn what_is_not_in_the_cache_is_asked_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(Catalogue::kept(folder.path()).is_none());
+        catalogue().keep(folder.path()).expect("kept");
+        let kept = Catalogue::kept(folder.path()).expect("there");
+        assert_eq!(kept.all(), catalogue().all());
+        let check = |words: &[&str], expected: bool| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(words_name_kinds(&kept, &words), expected, "{words:?}");
+        };
+        check(&["po", "web"], true);
+        check(&["po,deploy"], true);
+        check(&["po/a", "deploy/b"], true);
+        check(&["po/a", "shelf/b"], false);
+        check(&["shelves"], false);
+        check(&[], false);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Which objects a command is about: `pod web`, `pods a b`, `pod/a svc/b`, `pods -l app=x`, `pods,services`, `all`.
 
 use crate::connection::Connection;
+use crate::documents;
 use crate::resources::{Catalogue, Resource};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use api::dialect;
 use serde_json::Value;
 
 /// Flags that choose objects.
 #[derive(clap::Args, Clone, Default)]
 pub struct SelectFlags {
     /// Kinds and names: `pod web`, `pod/web service/web`, `deployments,services`.
-    #[arg(required = true)]
     pub words: Vec<String>,
     /// Only objects with these labels.
     #[arg(long, short = 'l')]
@@ -20,6 +21,117 @@ pub struct SelectFlags {
     /// In all namespaces.
     #[arg(long, short = 'A')]
     pub all_namespaces: bool,
+}
+
+/// Flags that choose the objects that a command changes, as all of upstream's such commands have them.
+#[derive(clap::Args, Clone, Default)]
+pub struct ObjectFlags {
+    /// Kinds and names: `pod web`, `pod/web service/web`, `deployments,services`.
+    pub words: Vec<String>,
+    /// Only objects with these labels.
+    #[arg(long, short = 'l')]
+    pub selector: Option<String>,
+    /// Only objects with these fields.
+    #[arg(long)]
+    pub field_selector: Option<String>,
+    /// All of the kind in the namespace.
+    #[arg(long)]
+    pub all: bool,
+    /// In all namespaces.
+    #[arg(long, short = 'A')]
+    pub all_namespaces: bool,
+    /// Files or folders that name the objects; `-` is standard input.
+    #[arg(long, short)]
+    pub filename: Vec<String>,
+    /// Also folders below folders.
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+}
+
+impl ObjectFlags {
+    /// Whether more than a name was said, so that a kind alone means all of them.
+    fn chooses_many(&self) -> bool {
+        self.all || self.selector.is_some() || self.field_selector.is_some()
+    }
+
+    /// The objects, as the server has them; `local`: as files have them, and no server is asked.
+    pub async fn choose(&self, connection: &Connection, local: bool) -> Result<Vec<(Resource, Value)>> {
+        if !self.filename.is_empty() {
+            return self.from_files(connection, local).await;
+        }
+        if local {
+            bail!("cannot specify resources by name with --local: use -f");
+        }
+        if self.words.is_empty() {
+            bail!("required resource not specified: name it as KIND NAME or KIND/NAME, or use -f");
+        }
+        let catalogue = Catalogue::for_words(connection, &self.words).await?;
+        let targets = targets(&catalogue, &self.words)?;
+        if targets.iter().any(|target| target.name.is_none()) && !self.chooses_many() {
+            bail!("resource(s) were provided, but no name was specified");
+        }
+        let select = SelectFlags {
+            words: self.words.clone(),
+            selector: self.selector.clone(),
+            field_selector: self.field_selector.clone(),
+            all_namespaces: self.all_namespaces,
+        };
+        find(connection, &targets, &select).await
+    }
+
+    async fn from_files(&self, connection: &Connection, local: bool) -> Result<Vec<(Resource, Value)>> {
+        let catalogue = if local { None } else { Some(Catalogue::load(connection).await?) };
+        let mut found = from_files(connection, catalogue.as_ref(), &self.filename, self.recursive).await?;
+        if !local {
+            for (resource, value) in &mut found {
+                *value = connection.get(&path_of(resource, value)).await?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The objects that files hold, each with its kind and, where it has one, its namespace. Without a catalogue no server is
+/// asked, and a kind is what the file says.
+pub async fn from_files(
+    connection: &Connection,
+    catalogue: Option<&Catalogue>,
+    files: &[String],
+    recursive: bool,
+) -> Result<Vec<(Resource, Value)>> {
+    let mut found = Vec::new();
+    for document in documents::read(files, recursive).await? {
+        let place = document.place.to_string();
+        let version = |kind: &str| catalogue?.of_kind(kind).map(Resource::api_version);
+        let mut value = dialect::translate(document.value, version).with_context(|| place.clone())?.value;
+        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let resource = match catalogue {
+            None => unseen(&api_version, &kind),
+            Some(catalogue) => {
+                let found = catalogue.of(&api_version, &kind);
+                found
+                    .with_context(|| format!("{place}: no matches for kind \"{kind}\" in version \"{api_version}\""))?
+                    .clone()
+            }
+        };
+        if resource.namespaced && value["metadata"]["namespace"].as_str().is_none() {
+            value["metadata"]["namespace"] = connection.namespace.clone().into();
+        }
+        found.push((resource, value));
+    }
+    Ok(found)
+}
+
+/// A kind that no server was asked about.
+fn unseen(api_version: &str, kind: &str) -> Resource {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    Resource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+        ..Resource::default()
+    }
 }
 
 /// One thing that was asked for.
@@ -72,10 +184,8 @@ pub fn targets(catalogue: &Catalogue, words: &[String]) -> Result<Vec<Target>> {
     if names.is_empty() {
         return Ok(resources.into_iter().map(|resource| Target { resource, name: None }).collect());
     }
-    let Some(first) = resources.first().filter(|_| resources.len() == 1) else {
-        bail!("names can be given for one kind at a time; kind/name names several");
-    };
-    Ok(names.iter().map(|name| named(first, name)).collect())
+    // Each name of each kind, as upstream does it.
+    Ok(names.iter().flat_map(|name| resources.iter().map(|resource| named(resource, name))).collect())
 }
 
 /// The query of a list.
@@ -99,9 +209,18 @@ pub fn encode(text: &str) -> String {
 
 /// The objects that were asked for, each with its kind.
 pub async fn objects(connection: &Connection, flags: &SelectFlags) -> Result<Vec<(Resource, Value)>> {
-    let catalogue = Catalogue::load(connection).await?;
+    let catalogue = Catalogue::for_words(connection, &flags.words).await?;
+    let targets = targets(&catalogue, &flags.words)?;
+    find(connection, &targets, flags).await
+}
+
+async fn find(
+    connection: &Connection,
+    targets: &[Target],
+    flags: &SelectFlags,
+) -> Result<Vec<(Resource, Value)>> {
     let mut found = Vec::new();
-    for target in targets(&catalogue, &flags.words)? {
+    for target in targets {
         let path = target.path(connection, flags.all_namespaces && target.name.is_none());
         if target.name.is_some() {
             found.push((target.resource.clone(), connection.get(&path).await?));
@@ -121,6 +240,12 @@ pub async fn objects(connection: &Connection, flags: &SelectFlags) -> Result<Vec
 pub fn path_of(resource: &Resource, object: &Value) -> String {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     format!("{}/{name}", resource.path(object["metadata"]["namespace"].as_str()))
+}
+
+/// Whether an object has the labels that a selector wants.
+pub fn has_labels(selector: &api::selector::LabelSelector, object: &Value) -> bool {
+    let none = serde_json::Map::new();
+    selector.matches(object["metadata"]["labels"].as_object().unwrap_or(&none))
 }
 
 /// An object's name.

@@ -1,241 +1,269 @@
-//! `kubectl apply`, `create` and `replace`: objects from files.
+//! `kubectl apply`: objects become as files say. The server merges; what client-side users own is taken over first.
+//!
+//! ```text
+//! Manifest ──> live object ──> takeover of client-side fields ──> server-side apply ──> created | configured | unchanged
+//! ```
 
+mod last_applied;
+mod prune;
+mod takeover;
+
+pub use takeover::{LAST_APPLIED, MANAGER};
+
+use crate::change::DryRun;
 use crate::connection::{ClusterFlags, Connection, Refusal, is_not_found};
-use crate::documents::{self, Document};
+use crate::manifests::{FileFlags, Manifest, check_names};
 use crate::output::Output;
-use crate::resources::{Catalogue, Resource};
-use crate::select::name_of;
-use anyhow::{Context, Result, bail};
-use api::dialect::{self, ORIGINAL_NAME};
+use crate::resources::Resource;
+use crate::select::{encode, name_of};
+use anyhow::{Result, bail};
 use http::Method;
 use serde_json::Value;
 
 /// What `apply` is told.
 #[derive(clap::Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Example:\n  kubectl apply -f web.yaml\n  kubectl apply web.yaml\n  cat web.yaml | kubectl apply -f -"
 )]
 pub struct Flags {
+    #[command(subcommand)]
+    command: Option<last_applied::Command>,
     /// Files or folders of objects.
-    files: Vec<String>,
-    /// Files or folders of objects; `-` is standard input.
-    #[arg(long, short)]
-    filename: Vec<String>,
-    /// Also folders below folders.
-    #[arg(long, short = 'R')]
-    recursive: bool,
+    words: Vec<String>,
+    #[command(flatten)]
+    files: FileFlags,
     /// Who the changes are recorded for.
-    #[arg(long, default_value = "kubectl")]
+    #[arg(long, default_value = takeover::MANAGER)]
     field_manager: String,
     /// Take over fields that others have set.
     #[arg(long)]
     force_conflicts: bool,
-    /// Accepted as upstream's: changes are always merged by the server.
-    #[arg(long, hide = true)]
+    /// As upstream's: also fields that other kubectl commands have set are only taken over with --force-conflicts.
+    #[arg(long)]
     server_side: bool,
     /// none, client or server: only say what would be done.
-    #[arg(long, num_args = 0..=1, default_missing_value = "client", default_value = "none")]
-    dry_run: String,
-    /// name, yaml or json: show the objects.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none")]
+    dry_run: DryRun,
+    /// strict, warn or ignore: what is done about unknown fields.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "strict", default_value = "strict")]
+    validate: Validate,
+    /// name, yaml, json, …: show the objects.
     #[arg(long, short)]
     output: Option<String>,
+    /// Also show who set which field.
+    #[arg(long)]
+    show_managed_fields: bool,
+    /// Delete objects that were applied before and are in no file any more; with -l or --all.
+    #[arg(long)]
+    prune: bool,
+    /// Only objects with these labels.
+    #[arg(long, short = 'l')]
+    selector: Option<String>,
+    /// Prune among all objects of the namespaces.
+    #[arg(long)]
+    all: bool,
+    /// Kinds to prune, as GROUP/VERSION/KIND; may be given several times.
+    #[arg(long)]
+    prune_allowlist: Vec<String>,
+    /// Delete and make anew what cannot be changed.
+    #[arg(long)]
+    force: bool,
+    /// Accepted as upstream's.
+    #[arg(long, hide = true, num_args = 0..=1)]
+    overwrite: Option<String>,
+    /// Accepted as upstream's: pruned objects are waited for.
+    #[arg(long, hide = true, num_args = 0..=1)]
+    wait: Option<String>,
 }
 
-/// What `create` and `replace` are told.
-#[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl create -f web.yaml")]
-pub struct CreateFlags {
-    /// Files or folders of objects; `-` is standard input.
-    #[arg(long, short, required = true)]
-    filename: Vec<String>,
-    /// Also folders below folders.
-    #[arg(long, short = 'R')]
-    recursive: bool,
-    /// name, yaml or json: show the objects.
-    #[arg(long, short)]
-    output: Option<String>,
+/// What is done about fields that a kind does not have.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Validate {
+    /// The object is refused.
+    #[default]
+    #[value(alias = "true")]
+    Strict,
+    /// The user is told.
+    Warn,
+    /// Nothing.
+    #[value(alias = "false")]
+    Ignore,
 }
 
-/// An object that is ready to be sent.
-struct Ready {
-    resource: Resource,
-    value: Value,
-    place: documents::Place,
+impl Validate {
+    /// The query of a write.
+    pub fn query(self) -> &'static str {
+        match self {
+            Validate::Strict => "&fieldValidation=Strict",
+            Validate::Warn => "&fieldValidation=Warn",
+            Validate::Ignore => "&fieldValidation=Ignore",
+        }
+    }
 }
 
-/// Applies. A document that is wrong stops nothing before it: what happened to the others is said.
-pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
-    let files: Vec<String> = flags.files.into_iter().chain(flags.filename).collect();
-    if files.is_empty() {
-        bail!("must specify one of -f or a file: kubectl apply -f web.yaml");
+/// Applies. What happened to each object is said, also if another one is refused.
+pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
+    if let Some(command) = flags.command {
+        return last_applied::run(cluster, command).await;
+    }
+    flags.files.filename.append(&mut flags.words);
+    if !flags.files.any() {
+        bail!("must specify one of -f and -k, or a file: kubectl apply -f web.yaml");
+    }
+    if flags.prune && !flags.all && flags.selector.is_none() {
+        bail!("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector");
     }
     let output = Output::parse(flags.output.as_deref())?;
     let connection = Connection::open(cluster).await?;
-    let ready = prepare(&connection, documents::read(&files, flags.recursive)?).await?;
-    let mut query = format!("?fieldManager={}&fieldValidation=Strict", flags.field_manager);
-    if flags.force_conflicts {
-        query.push_str("&force=true");
+    let mut manifests = flags.files.manifests(&connection).await?;
+    if let Some(selector) = &flags.selector {
+        let selector = api::selector::LabelSelector::parse(selector)?;
+        manifests.all.retain(|manifest| crate::select::has_labels(&selector, &manifest.value));
     }
-    match flags.dry_run.as_str() {
-        "none" | "false" => {}
-        "client" | "server" | "true" => query.push_str("&dryRun=All"),
-        other => bail!("--dry-run={other}: expected none, client or server"),
-    }
-    let suffix = if query.contains("dryRun") { " (server dry run)" } else { "" };
-    let mut failed = 0;
-    for (index, one) in ready.iter().enumerate() {
-        match apply_one(&connection, one, &query).await {
-            Ok((verb, object)) => shown(&output, &one.resource, &object, &format!("{verb}{suffix}"))?,
+    let count = manifests.all.len();
+    let (mut applied, mut failed) = (Vec::new(), 0);
+    for index in 0..count {
+        let sent = match manifests.resource(&connection, index).await {
+            Ok(resource) => {
+                let sent = apply_one(&connection, &flags, &resource, &manifests.all[index]).await;
+                sent.map(|(verb, object)| (resource, verb, object))
+            }
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok((resource, verb, object)) => {
+                show(&output, &flags, &resource, &object, verb)?;
+                applied.push((resource, object));
+            }
             Err(error) => {
                 failed += 1;
-                eprintln!("error: {}: {}: {error:#}", one.place, one.resource.named(name_of(&one.value)));
-                if error.downcast_ref::<Refusal>().is_none() {
-                    bail!("{} of {} objects were not looked at", ready.len() - index - 1, ready.len());
+                eprintln!("{}", manifests.located(&connection, index, &error).await);
+                if error.downcast_ref::<crate::connection::Unreachable>().is_some() {
+                    bail!("{} of {count} objects were not applied", count - applied.len());
                 }
             }
         }
     }
-    if failed > 0 {
-        bail!("{failed} of {} objects were not applied; the others were", ready.len());
+    if failed > 0 && count > 1 {
+        bail!("{failed} of {count} objects were not applied; the others were");
+    } else if failed > 0 {
+        bail!("nothing was applied");
+    }
+    if flags.prune {
+        prune::run(&connection, &manifests.catalogue, &flags, &applied).await?;
     }
     Ok(())
 }
 
-/// Creates.
-pub async fn create(cluster: &ClusterFlags, flags: CreateFlags) -> Result<()> {
-    let output = Output::parse(flags.output.as_deref())?;
-    let connection = Connection::open(cluster).await?;
-    for one in prepare(&connection, documents::read(&flags.filename, flags.recursive)?).await? {
-        let path = one.resource.path(namespace(&connection, &one));
-        let path = format!("{path}?fieldManager=kubectl-create&fieldValidation=Strict");
-        let object = connection
-            .send(Method::POST, &path, Some(&one.value))
-            .await
-            .with_context(|| one.place.to_string());
-        shown(&output, &one.resource, &object?, "created")?;
-    }
-    Ok(())
-}
-
-/// Replaces.
-pub async fn replace(cluster: &ClusterFlags, flags: CreateFlags) -> Result<()> {
-    let output = Output::parse(flags.output.as_deref())?;
-    let connection = Connection::open(cluster).await?;
-    for one in prepare(&connection, documents::read(&flags.filename, flags.recursive)?).await? {
-        let path = format!("{}/{}", one.resource.path(namespace(&connection, &one)), name_of(&one.value));
-        let path = format!("{path}?fieldManager=kubectl-replace&fieldValidation=Strict");
-        let object = connection
-            .send(Method::PUT, &path, Some(&one.value))
-            .await
-            .with_context(|| one.place.to_string());
-        shown(&output, &one.resource, &object?, "replaced")?;
-    }
-    Ok(())
-}
-
-/// Translates every document before the first is sent, so that a wrong one leaves nothing half-done.
-async fn prepare(connection: &Connection, documents: Vec<Document>) -> Result<Vec<Ready>> {
-    let mut catalogue = Catalogue::load(connection).await?;
-    let mut ready = Vec::new();
-    for Document { value, place } in documents {
-        let version = |kind: &str| catalogue.of_kind(kind).map(Resource::api_version);
-        let translated = dialect::translate(value, version).with_context(|| place.to_string())?;
-        let mut value = translated.value;
-        if !translated.notes.is_empty() {
-            eprintln!("{place}: understood as {}", translated.notes.join(", "));
-        }
-        let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (api_version, kind) = (text("/apiVersion"), text("/kind"));
-        let mut resource = catalogue.of(&api_version, &kind).cloned();
-        if resource.is_none() {
-            // A definition that was just made may have brought it.
-            catalogue = Catalogue::load(connection).await?;
-            resource = catalogue.of(&api_version, &kind).cloned();
-        }
-        let resource = resource.with_context(|| {
-            format!("{place}: no matches for kind \"{kind}\" in version \"{api_version}\"; ensure CRDs are installed first")
-        })?;
-        if resource.namespaced && text("/metadata/namespace").is_empty() {
-            value["metadata"]["namespace"] = connection.namespace.clone().into();
-        }
-        ready.push(Ready { resource, value, place });
-    }
-    Ok(ready)
-}
-
-fn namespace<'a>(connection: &'a Connection, one: &'a Ready) -> Option<&'a str> {
-    Some(one.value["metadata"]["namespace"].as_str().unwrap_or(&connection.namespace))
-}
-
-async fn apply_one(connection: &Connection, one: &Ready, query: &str) -> Result<(&'static str, Value)> {
-    let name = name_of(&one.value);
+async fn apply_one(
+    connection: &Connection,
+    flags: &Flags,
+    resource: &Resource,
+    manifest: &Manifest,
+) -> Result<(&'static str, Value)> {
+    let name = name_of(&manifest.value);
     if name.is_empty() {
-        bail!("metadata.name is missing: apply needs one (kubectl create takes generateName)");
+        bail!("metadata.name is missing: apply needs one, and cannot use generateName (kubectl create can)");
     }
-    let path = format!("{}/{name}", one.resource.path(namespace(connection, one)));
-    let before = match connection.get(&path).await {
+    let path = format!("{}/{name}", resource.path(manifest.value["metadata"]["namespace"].as_str()));
+    let mut before = match connection.get(&path).await {
         Ok(object) => Some(object),
         Err(error) if is_not_found(&error) => None,
         Err(error) => return Err(error),
     };
-    if let Some(before) = &before {
-        check_names(before, &one.value)?;
-    }
-    let body = one.value.to_string();
-    let object = connection
-        .send_as(
-            Method::PATCH,
-            &format!("{path}{query}"),
-            "application/apply-patch+yaml",
-            Some(body),
-            "application/json",
-        )
-        .await?;
-    let verb = match &before {
-        None => "created",
-        Some(before) if before["metadata"]["resourceVersion"] == object["metadata"]["resourceVersion"] => {
-            "unchanged"
+    if let Some(live) = &mut before {
+        check_names(live, &manifest.value)?;
+        if flags.dry_run == DryRun::None && flags.field_manager == takeover::MANAGER {
+            takeover::take_over(connection, &path, live).await?;
         }
+    }
+    if flags.dry_run == DryRun::Client {
+        return Ok((if before.is_some() { "configured" } else { "created" }, manifest.value.clone()));
+    }
+    let object = match send(connection, flags, &path, &manifest.value).await {
+        Err(error) if flags.force && before.is_some() && is_immutable(&error) => {
+            make_anew(connection, flags, &path, &manifest.value).await?
+        }
+        sent => sent?,
+    };
+    if let Some(before) = &before {
+        for kept in takeover::kept_fields(before, &manifest.value, &object) {
+            eprintln!("Warning: {kept} is no longer in the file, and stays: somebody else has set it since");
+        }
+    }
+    let verb = match &before {
+        _ if flags.server_side => "serverside-applied",
+        None => "created",
+        Some(before) if is_same(before, &object) => "unchanged",
         Some(_) => "configured",
     };
     Ok((verb, object))
 }
 
-/// Two names that map to the same one are two objects: the second is refused.
-fn check_names(before: &Value, after: &Value) -> Result<()> {
-    let original = |object: &Value| {
-        let annotations = &object["metadata"]["annotations"];
-        annotations[ORIGINAL_NAME].as_str().unwrap_or(name_of(object)).to_owned()
+/// Sends an object. Fields that the user's other commands have set are taken over, and that is said.
+async fn send(connection: &Connection, flags: &Flags, path: &str, value: &Value) -> Result<Value> {
+    let dry = if flags.dry_run == DryRun::Server { "&dryRun=All" } else { "" };
+    let query = format!("?fieldManager={}{}{dry}", encode(&flags.field_manager), flags.validate.query());
+    let patch = |force: bool| {
+        let path = format!("{path}{query}{}", if force { "&force=true" } else { "" });
+        async move {
+            let kind = "application/apply-patch+yaml";
+            connection.send_as(Method::PATCH, &path, kind, Some(value.to_string()), "application/json").await
+        }
     };
-    let (old, new) = (original(before), original(after));
-    if old != new {
-        bail!("{new:?} and {old:?} both become {:?}: rename one of them", name_of(after));
+    match patch(flags.force_conflicts).await {
+        Err(error) if !flags.server_side && takeover::is_with_own_commands(&error) => {
+            if let Some(refusal) = error.downcast_ref::<Refusal>() {
+                for cause in refusal.details["causes"].as_array().into_iter().flatten() {
+                    let text = |field: &str| cause[field].as_str().unwrap_or_default();
+                    eprintln!("Note: took over {} ({})", text("field").trim_start_matches('.'), text("message"));
+                }
+            }
+            patch(true).await
+        }
+        sent => sent,
     }
-    Ok(())
 }
 
-fn shown(output: &Output, resource: &Resource, object: &Value, what: &str) -> Result<()> {
+fn is_immutable(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == 422)
+}
+
+async fn make_anew(connection: &Connection, flags: &Flags, path: &str, value: &Value) -> Result<Value> {
+    connection.send(Method::DELETE, path, None).await?;
+    crate::commands::delete::wait_until_gone(connection, path, &Value::Null, None).await?;
+    send(connection, flags, path, value).await
+}
+
+/// Whether nothing but bookkeeping differs.
+fn is_same(before: &Value, after: &Value) -> bool {
+    if before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"] {
+        let stripped = |object: &Value| {
+            let mut object = object.clone();
+            for field in ["managedFields", "resourceVersion", "generation"] {
+                object["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
+            }
+            object
+        };
+        return stripped(before) == stripped(after);
+    }
+    false
+}
+
+fn show(output: &Output, flags: &Flags, resource: &Resource, object: &Value, verb: &str) -> Result<()> {
     match output {
-        Output::Table | Output::Wide => println!("{} {what}", resource.named(name_of(object))),
+        Output::Table | Output::Wide => {
+            println!("{} {verb}{}", resource.named(name_of(object)), flags.dry_run.suffix());
+        }
         Output::Name => println!("{}", resource.named(name_of(object))),
-        output => print!("{}", output.show(object)?),
+        output => {
+            let mut object = object.clone();
+            if !flags.show_managed_fields {
+                object["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+            }
+            print!("{}", output.show(&object)?);
+        }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn names_that_become_one_are_refused() {
-        let plain = json!({"metadata": {"name": "rr-one"}});
-        let mapped = json!({"metadata": {"name": "rr-one", "annotations": {ORIGINAL_NAME: "rr_one"}}});
-        assert!(check_names(&plain, &plain).is_ok());
-        assert!(check_names(&mapped, &mapped).is_ok());
-        let error = check_names(&plain, &mapped).expect_err("two names").to_string();
-        assert_eq!(error, "\"rr_one\" and \"rr-one\" both become \"rr-one\": rename one of them");
-        assert!(check_names(&mapped, &plain).is_err());
-    }
 }

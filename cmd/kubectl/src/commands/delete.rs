@@ -1,14 +1,15 @@
 //! `kubectl delete`.
 
+use crate::change::DryRun;
 use crate::connection::{ClusterFlags, Connection, is_not_found};
-use crate::documents;
+use crate::manifests::FileFlags;
 use crate::resources::{Catalogue, Resource};
 use crate::select::{self, name_of, path_of};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use api::dialect;
 use http::Method;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What `delete` is told.
 #[derive(clap::Args)]
@@ -18,71 +19,154 @@ use std::time::Duration;
 pub struct Flags {
     /// Kinds and names: `pod web`, `pod/web service/web`; or one name that only one object has.
     words: Vec<String>,
-    /// Delete what files name.
-    #[arg(long, short)]
-    filename: Vec<String>,
+    #[command(flatten)]
+    files: FileFlags,
     /// Only objects with these labels.
     #[arg(long, short = 'l')]
     selector: Option<String>,
+    /// Only objects with these fields.
+    #[arg(long)]
+    field_selector: Option<String>,
     /// All of the kind in the namespace.
     #[arg(long)]
     all: bool,
+    /// In all namespaces.
+    #[arg(long, short = 'A')]
+    all_namespaces: bool,
     /// Do not mind what is not there.
     #[arg(long)]
     ignore_not_found: bool,
     /// background, foreground or orphan: what becomes of what belongs to it.
-    #[arg(long, default_value = "background")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "background", default_value = "background")]
     cascade: String,
     /// How long pods have to end, in seconds; -1 is their own choice.
-    #[arg(long, default_value_t = -1)]
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     grace_period: i64,
     /// At once, without waiting for anything.
     #[arg(long)]
     force: bool,
+    /// Within a second.
+    #[arg(long)]
+    now: bool,
     /// Wait until it is gone.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     wait: bool,
+    /// How long to wait, such as 30s; 0 is as long as it takes.
+    #[arg(long, default_value = "0s")]
+    timeout: String,
+    /// none, client or server: only say what would be done.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none")]
+    dry_run: DryRun,
+    /// name: show only names.
+    #[arg(long, short)]
+    output: Option<String>,
+    /// Delete this path of the server.
+    #[arg(long)]
+    raw: Option<String>,
 }
 
 /// Deletes.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     let connection = Connection::open(cluster).await?;
-    let catalogue = Catalogue::load(&connection).await?;
-    let chosen = choose(&connection, &catalogue, &flags).await?;
-    if chosen.is_empty() && !flags.ignore_not_found {
-        eprintln!("No resources found");
+    if let Some(path) = &flags.raw {
+        let kind = "application/json";
+        print!("{}", connection.text(Method::DELETE, path, kind, None, kind).await?);
+        return Ok(());
     }
+    if flags.output.as_deref().is_some_and(|output| output != "name") {
+        bail!("unexpected -o output mode: {}. We only support '-o name'", flags.output.unwrap_or_default());
+    }
+    let timeout = crate::duration::parse(&flags.timeout)?;
+    let options = options(&flags)?;
+    let chosen = choose(&connection, &flags).await?;
+    if chosen.is_empty() && !flags.ignore_not_found {
+        println!("No resources found");
+    }
+    let is_forced = flags.force && options["gracePeriodSeconds"] == 0;
+    if is_forced && !chosen.is_empty() {
+        eprintln!(
+            "Warning: Immediate deletion does not wait for confirmation that the running resource has been terminated. \
+             The resource may continue to run on the cluster indefinitely."
+        );
+    }
+    let mut waiting = Vec::new();
+    let mut failure = None;
+    for (resource, object) in &chosen {
+        match delete_one(&connection, &flags, &options, resource, object).await {
+            Ok(uid) => {
+                say(&flags, resource, object, is_forced);
+                waiting.push((resource, object, uid));
+            }
+            Err(error) if flags.ignore_not_found && is_not_found(&error) => {}
+            Err(error) => {
+                if let Some(earlier) = failure.replace(error) {
+                    eprintln!("{earlier:#}");
+                }
+            }
+        }
+    }
+    if flags.wait && !is_forced && flags.dry_run == DryRun::None {
+        let ends = (!timeout.is_zero()).then(|| Instant::now() + timeout);
+        for (resource, object, uid) in waiting {
+            let path = path_of(resource, object);
+            if !wait_until_gone(&connection, &path, &uid, ends).await? {
+                bail!("timed out waiting for the condition on {}/{}", resource.plural, name_of(object));
+            }
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn options(flags: &Flags) -> Result<Value> {
     let propagation = match flags.cascade.as_str() {
         "background" | "true" => "Background",
         "foreground" => "Foreground",
         "orphan" | "false" => "Orphan",
-        other => bail!("--cascade={other}: expected background, foreground or orphan"),
+        other => bail!("invalid cascade value ({other}). Must be \"background\", \"foreground\", or \"orphan\""),
     };
     let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation});
-    if flags.force {
-        options["gracePeriodSeconds"] = 0.into();
-    } else if flags.grace_period >= 0 {
-        options["gracePeriodSeconds"] = flags.grace_period.into();
+    match (flags.grace_period, flags.force, flags.now) {
+        (0, false, false) => options["gracePeriodSeconds"] = 1.into(),
+        (seconds, _, false) if seconds >= 0 => options["gracePeriodSeconds"] = seconds.into(),
+        (seconds, _, true) if seconds >= 0 => bail!("--now and --grace-period cannot be specified together"),
+        (_, _, true) => options["gracePeriodSeconds"] = 1.into(),
+        (_, true, false) => options["gracePeriodSeconds"] = 0.into(),
+        _ => {}
     }
-    let mut waiting = Vec::new();
-    for (resource, object) in &chosen {
-        let path = path_of(resource, object);
-        match connection.send(Method::DELETE, &path, Some(&options)).await {
-            Ok(_) => {
-                let how = if flags.force { "force deleted" } else { "deleted" };
-                println!("{} {how}{}", quoted(resource, name_of(object)), in_namespace(resource, object));
-                waiting.push((path, object["metadata"]["uid"].clone()));
-            }
-            Err(error) if flags.ignore_not_found && is_not_found(&error) => {}
-            Err(error) => return Err(error),
-        }
+    if flags.dry_run == DryRun::Server {
+        options["dryRun"] = json!(["All"]);
     }
-    if flags.wait && !flags.force {
-        for (path, uid) in waiting {
-            wait_until_gone(&connection, &path, &uid).await?;
-        }
+    Ok(options)
+}
+
+/// Sends the request. The object's uid, as far as the server tells it.
+async fn delete_one(
+    connection: &Connection,
+    flags: &Flags,
+    options: &Value,
+    resource: &Resource,
+    object: &Value,
+) -> Result<Value> {
+    let path = path_of(resource, object);
+    if flags.dry_run == DryRun::Client {
+        return Ok(connection.get(&path).await?["metadata"]["uid"].clone());
     }
-    Ok(())
+    let answer = connection.send(Method::DELETE, &path, Some(options)).await?;
+    let told = [&answer["metadata"]["uid"], &answer["details"]["uid"], &object["metadata"]["uid"]];
+    Ok(told.into_iter().find(|uid| uid.is_string()).cloned().unwrap_or_default())
+}
+
+fn say(flags: &Flags, resource: &Resource, object: &Value, is_forced: bool) {
+    if flags.output.is_some() {
+        println!("{}", resource.named(name_of(object)));
+        return;
+    }
+    let how = if is_forced { "force deleted" } else { "deleted" };
+    let namespace = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) if resource.namespaced => format!(" from {namespace} namespace"),
+        _ => String::new(),
+    };
+    println!("{} {how}{namespace}{}", quoted(resource, name_of(object)), flags.dry_run.suffix());
 }
 
 /// `pod "web"`, as upstream says it.
@@ -95,99 +179,83 @@ fn quoted(resource: &Resource, name: &str) -> String {
     }
 }
 
-fn in_namespace(resource: &Resource, object: &Value) -> String {
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) if resource.namespaced => format!(" from {namespace} namespace"),
-        _ => String::new(),
+/// The objects that are meant; of named ones only the name is known.
+async fn choose(connection: &Connection, flags: &Flags) -> Result<Vec<(Resource, Value)>> {
+    if flags.files.any() {
+        return from_files(connection, &flags.files).await;
     }
-}
-
-async fn choose(
-    connection: &Connection,
-    catalogue: &Catalogue,
-    flags: &Flags,
-) -> Result<Vec<(Resource, Value)>> {
-    if !flags.filename.is_empty() {
-        return from_files(connection, catalogue, &flags.filename);
-    }
+    let many = flags.selector.is_some() || flags.field_selector.is_some() || flags.all;
     if let [name] = flags.words.as_slice()
         && !name.contains(['/', ','])
-        && flags.selector.is_none()
-        && !flags.all
+        && !many
     {
+        let catalogue = Catalogue::load(connection).await?;
         if catalogue.find(name).is_ok() {
-            bail!("resource(s) were provided, but no name was specified: give a name, -l or --all");
+            bail!("resource(s) were provided, but no name was specified");
         }
-        return by_name(connection, catalogue, name).await;
+        return by_name(connection, &catalogue, name).await;
     }
-    let targets = select::targets(catalogue, &flags.words)?;
+    if flags.words.is_empty() {
+        bail!("You must provide one or more resources by argument or filename.");
+    }
+    let catalogue = Catalogue::for_words(connection, &flags.words).await?;
+    let targets = select::targets(&catalogue, &flags.words)?;
     let names_none = targets.iter().any(|target| target.name.is_none());
-    if names_none && flags.selector.is_none() && !flags.all {
-        bail!("resource(s) were provided, but no name was specified: give a name, -l or --all");
+    if names_none && !many {
+        bail!("resource(s) were provided, but no name was specified");
+    }
+    if !names_none && many {
+        bail!("name cannot be provided when a selector is specified");
     }
     let mut chosen = Vec::new();
     for target in targets {
-        let path = target.path(connection, false);
-        if target.name.is_some() {
-            match connection.get(&path).await {
-                Ok(object) => chosen.push((target.resource, object)),
-                Err(error) if flags.ignore_not_found && is_not_found(&error) => {}
-                Err(error) => return Err(error),
+        if let Some(name) = &target.name {
+            let mut metadata = json!({ "name": name });
+            if target.resource.namespaced {
+                metadata["namespace"] = connection.namespace.clone().into();
             }
+            chosen.push((target.resource, json!({ "metadata": metadata })));
             continue;
         }
-        let query =
-            flags.selector.as_ref().map(|selector| format!("?labelSelector={}", select::encode(selector)));
-        let list = connection.get(&format!("{path}{}", query.unwrap_or_default())).await?;
+        let select = select::SelectFlags {
+            selector: flags.selector.clone(),
+            field_selector: flags.field_selector.clone(),
+            ..select::SelectFlags::default()
+        };
+        let path = format!("{}{}", target.path(connection, flags.all_namespaces), select::query(&select));
+        let list = connection.get(&path).await?;
         let items = list["items"].as_array().cloned().unwrap_or_default();
         chosen.extend(items.into_iter().map(|item| (target.resource.clone(), item)));
     }
     Ok(chosen)
 }
 
-fn from_files(
-    connection: &Connection,
-    catalogue: &Catalogue,
-    files: &[String],
-) -> Result<Vec<(Resource, Value)>> {
+async fn from_files(connection: &Connection, files: &FileFlags) -> Result<Vec<(Resource, Value)>> {
+    let mut manifests = files.manifests(connection).await?;
     let mut chosen = Vec::new();
-    for document in documents::read(files, false)? {
-        let version = |kind: &str| catalogue.of_kind(kind).map(Resource::api_version);
-        let place = document.place.to_string();
-        let mut value = dialect::translate(document.value, version).with_context(|| place.clone())?.value;
-        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
-        let resource = catalogue.of(&text("apiVersion"), &text("kind")).with_context(|| {
-            format!("{place}: no matches for kind \"{}\" in version \"{}\"", text("kind"), text("apiVersion"))
-        })?;
-        if resource.namespaced && value["metadata"]["namespace"].as_str().is_none() {
-            value["metadata"]["namespace"] = connection.namespace.clone().into();
-        }
-        chosen.push((resource.clone(), value));
+    for index in 0..manifests.all.len() {
+        let resource = manifests.resource(connection, index).await?;
+        chosen.push((resource, manifests.all[index].value.clone()));
     }
-    // What came first may be what the others stand on.
-    chosen.reverse();
     Ok(chosen)
 }
 
 /// The only object of any kind that has this name. More than one, and nothing is deleted.
-async fn by_name(
-    connection: &Connection,
-    catalogue: &Catalogue,
-    name: &str,
-) -> Result<Vec<(Resource, Value)>> {
+async fn by_name(connection: &Connection, catalogue: &Catalogue, name: &str) -> Result<Vec<(Resource, Value)>> {
     let mapped = dialect::map_name(name);
-    let mut found: Vec<(Resource, Value)> = Vec::new();
+    let mut kinds: Vec<&Resource> = Vec::new();
     for resource in catalogue.all() {
         let can = |verb: &str| resource.verbs.iter().any(|own| own == verb);
-        let is_known = found.iter().any(|(other, _)| other.plural == resource.plural);
-        if !can("get") || !can("delete") || is_known || is_derived(resource) {
-            continue;
-        }
-        let path = format!("{}/{mapped}", resource.path(Some(&connection.namespace)));
-        if let Ok(object) = connection.get(&path).await {
-            found.push((resource.clone(), object));
+        let is_known = kinds.iter().any(|other| other.plural == resource.plural);
+        if can("get") && can("delete") && !is_known && !is_derived(resource) {
+            kinds.push(resource);
         }
     }
+    let looks = kinds.iter().map(|resource| async {
+        let path = format!("{}/{mapped}", resource.path(Some(&connection.namespace)));
+        connection.get(&path).await.ok().map(|object| ((*resource).clone(), object))
+    });
+    let found: Vec<(Resource, Value)> = futures::future::join_all(looks).await.into_iter().flatten().collect();
     match found.as_slice() {
         [] => bail!("no object of any kind is called {name:?} in namespace {}", connection.namespace),
         [_] => Ok(found),
@@ -207,14 +275,23 @@ fn is_derived(resource: &Resource) -> bool {
         || resource.group == "metrics.k8s.io"
 }
 
-async fn wait_until_gone(connection: &Connection, path: &str, uid: &Value) -> Result<()> {
+/// Whether an object is gone, or another one has its name, before the time is over.
+pub async fn wait_until_gone(
+    connection: &Connection,
+    path: &str,
+    uid: &Value,
+    ends: Option<Instant>,
+) -> Result<bool> {
     let mut pause = Duration::from_millis(20);
     loop {
         match connection.get(path).await {
             Ok(object) if uid.is_null() || object["metadata"]["uid"] == *uid => {}
-            Ok(_) => return Ok(()),
-            Err(error) if is_not_found(&error) => return Ok(()),
+            Ok(_) => return Ok(true),
+            Err(error) if is_not_found(&error) => return Ok(true),
             Err(error) => return Err(error),
+        }
+        if ends.is_some_and(|ends| Instant::now() + pause > ends) {
+            return Ok(false);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(500));

@@ -1,15 +1,17 @@
 //! `kubectl events`.
 
 use crate::connection::{ClusterFlags, Connection};
-use crate::output::table;
-use anyhow::Result;
+use crate::output::{Output, table};
+use crate::resources::Catalogue;
+use anyhow::{Result, bail};
 use api::printing::human_duration;
+use futures::AsyncBufReadExt;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What `events` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl events --for pod/web")]
+#[command(after_help = "Example:\n  kubectl events --for pod/web --watch")]
 pub struct Flags {
     /// Only those about this object, as kind/name.
     #[arg(long = "for")]
@@ -17,11 +19,28 @@ pub struct Flags {
     /// In all namespaces.
     #[arg(long, short = 'A')]
     all_namespaces: bool,
+    /// Only of these types: Normal, Warning.
+    #[arg(long, value_delimiter = ',')]
+    types: Vec<String>,
+    /// Go on as more happens.
+    #[arg(long, short)]
+    watch: bool,
+    /// Without the line of names of columns.
+    #[arg(long)]
+    no_headers: bool,
+    /// yaml, json, name or jsonpath=….
+    #[arg(long, short)]
+    output: Option<String>,
 }
 
 /// Shows, oldest first.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
+    if let Some(wrong) = flags.types.iter().find(|kind| !["normal", "warning"].contains(&kind.to_lowercase().as_str())) {
+        bail!("valid --types are Normal or Warning, not {wrong}");
+    }
+    let output = Output::parse(flags.output.as_deref())?;
     let connection = Connection::open(cluster).await?;
+    let about = about(&connection, flags.about.as_deref()).await?;
     let path = if flags.all_namespaces {
         "/api/v1/events".to_owned()
     } else {
@@ -29,34 +48,78 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     };
     let list = connection.get(&path).await?;
     let mut items = list["items"].as_array().cloned().unwrap_or_default();
-    if let Some(about) = &flags.about {
-        let (kind, name) = about.split_once('/').unwrap_or(("", about));
-        items.retain(|event| {
-            let involved = &event["involvedObject"];
-            let kind_fits = involved["kind"]
-                .as_str()
-                .is_some_and(|own| kind.is_empty() || own.eq_ignore_ascii_case(kind));
-            kind_fits && involved["name"] == name
-        });
-    }
+    items.retain(|event| is_wanted(event, &flags.types, about.as_ref()));
     items.sort_by_key(last_seen);
-    if items.is_empty() {
-        eprintln!("No events found in {} namespace.", connection.namespace);
+    if items.is_empty() && !flags.watch {
+        match flags.all_namespaces {
+            true => eprintln!("No events found."),
+            false => eprintln!("No events found in {} namespace.", connection.namespace),
+        }
         return Ok(());
     }
-    let mut rows = vec![["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"].map(str::to_owned).to_vec()];
-    for event in &items {
-        let [kind, reason, age, _, message] = cells(event);
-        let involved = &event["involvedObject"];
-        let object = format!(
-            "{}/{}",
-            involved["kind"].as_str().unwrap_or_default(),
-            involved["name"].as_str().unwrap_or_default()
-        );
-        rows.push(vec![age, kind, reason, object, message]);
+    if !output.is_table() {
+        print!("{}", output.show(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?);
+        return Ok(());
     }
+    let mut rows = if flags.no_headers { Vec::new() } else { vec![header(flags.all_namespaces)] };
+    rows.extend(items.iter().map(|event| line(event, flags.all_namespaces)));
     print!("{}", table(&rows));
+    if flags.watch {
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        return follow(&connection, &flags, about.as_ref(), &format!("{path}?watch=true&resourceVersion={version}")).await;
+    }
     Ok(())
+}
+
+async fn follow(connection: &Connection, flags: &Flags, about: Option<&(String, String)>, path: &str) -> Result<()> {
+    let mut stream = connection.stream(path, "application/json").await?;
+    let mut text = String::new();
+    while stream.read_line(&mut text).await? > 0 {
+        let event: Value = serde_json::from_str(&text)?;
+        text.clear();
+        let is_news = matches!(event["type"].as_str(), Some("ADDED" | "MODIFIED"));
+        if is_news && is_wanted(&event["object"], &flags.types, about) {
+            print!("{}", table(&[line(&event["object"], flags.all_namespaces)]));
+        }
+    }
+    Ok(())
+}
+
+/// The kind and name of what events are asked about.
+async fn about(connection: &Connection, word: Option<&str>) -> Result<Option<(String, String)>> {
+    let Some(word) = word else { return Ok(None) };
+    let Some((kind, name)) = word.split_once('/') else {
+        bail!("--for must be in resource/name form");
+    };
+    let catalogue = Catalogue::for_words(connection, &[kind.to_owned()]).await?;
+    Ok(Some((catalogue.find(kind)?.kind.clone(), name.to_owned())))
+}
+
+fn is_wanted(event: &Value, types: &[String], about: Option<&(String, String)>) -> bool {
+    let involved = &event["involvedObject"];
+    let is_about = about.is_none_or(|(kind, name)| involved["kind"] == **kind && involved["name"] == **name);
+    let own = event["type"].as_str().unwrap_or_default();
+    is_about && (types.is_empty() || types.iter().any(|kind| kind.eq_ignore_ascii_case(own)))
+}
+
+fn header(all_namespaces: bool) -> Vec<String> {
+    let mut header = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"].map(str::to_owned).to_vec();
+    if all_namespaces {
+        header.insert(0, "NAMESPACE".to_owned());
+    }
+    header
+}
+
+fn line(event: &Value, all_namespaces: bool) -> Vec<String> {
+    let [kind, reason, age, _, message] = cells(event);
+    let involved = &event["involvedObject"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = format!("{}/{}", text(&involved["kind"]), text(&involved["name"]));
+    let mut line = vec![age, kind, reason, object, message];
+    if all_namespaces {
+        line.insert(0, text(&event["metadata"]["namespace"]));
+    }
+    line
 }
 
 /// The cells of an event: type, reason, age, from, message.
@@ -68,12 +131,16 @@ pub fn row(event: &Value, indent: &str) -> Vec<String> {
 
 fn cells(event: &Value) -> [String; 5] {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let age = last_seen(event).map_or_else(
-        || "<unknown>".to_owned(),
-        |at| human_duration(Timestamp::now().duration_since(at).as_secs()),
-    );
-    let count = event["count"].as_i64().or_else(|| event["series"]["count"].as_i64()).unwrap_or(1);
-    let age = if count > 1 { format!("{age} (x{count})") } else { age };
+    let now = Timestamp::now();
+    let since = |at: Timestamp| human_duration(now.duration_since(at).as_secs());
+    let age = last_seen(event).map_or_else(|| "<unknown>".to_owned(), since);
+    let count = event["series"]["count"].as_i64().or_else(|| event["count"].as_i64()).unwrap_or(1);
+    let first = [&event["firstTimestamp"], &event["eventTime"]];
+    let first = first.iter().find_map(|time| time.as_str()?.parse().ok());
+    let age = match first {
+        Some(first) if count > 1 => format!("{age} (x{count} over {})", since(first)),
+        _ => age,
+    };
     let from = match text(&event["source"]["component"]) {
         component if component.is_empty() => text(&event["reportingComponent"]),
         component => component,
@@ -90,4 +157,19 @@ fn last_seen(event: &Value) -> Option<Timestamp> {
         &event["metadata"]["creationTimestamp"],
     ];
     times.iter().find_map(|time| time.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_chosen_by_type_and_object() {
+        let event = json!({"type": "Warning", "involvedObject": {"kind": "Pod", "name": "web"}});
+        let pod = |name: &str| Some(("Pod".to_owned(), name.to_owned()));
+        assert!(is_wanted(&event, &[], None));
+        assert!(is_wanted(&event, &["warning".to_owned()], pod("web").as_ref()));
+        assert!(!is_wanted(&event, &["Normal".to_owned()], None));
+        assert!(!is_wanted(&event, &[], pod("db").as_ref()));
+    }
 }

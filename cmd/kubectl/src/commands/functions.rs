@@ -1,6 +1,7 @@
 //! The seed's verbs for functions: `register`, `update`, `trigger`.
 
 use crate::connection::{ClusterFlags, Connection, is_not_found};
+use crate::manifests::check_names;
 use anyhow::{Context, Result, bail};
 use api::dialect::{ORIGINAL_NAME, map_name};
 use http::Method;
@@ -34,7 +35,13 @@ const NOTHING_RUNS_THEM: &str = "Note: no controller for functions is running in
 pub async fn register(cluster: &ClusterFlags, flags: FileFlags) -> Result<()> {
     let connection = Connection::open(cluster).await?;
     let function = function(&flags.file)?;
-    connection.send(Method::POST, &path(&connection, None), Some(&function)).await?;
+    if let Err(error) = connection.send(Method::POST, &path(&connection, None), Some(&function)).await {
+        let name = function["metadata"]["name"].as_str();
+        if let Ok(live) = connection.get(&path(&connection, name)).await {
+            check_names(&live, &function)?;
+        }
+        return Err(error);
+    }
     println!("function.minik8s.io/{} registered", function["metadata"]["name"].as_str().unwrap_or_default());
     eprintln!("{NOTHING_RUNS_THEM}");
     Ok(())
@@ -47,6 +54,9 @@ pub async fn update(cluster: &ClusterFlags, flags: FileFlags) -> Result<()> {
     let name = function["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let patch = json!({"spec": {"code": function["spec"]["code"]}}).to_string();
     let path = path(&connection, Some(&name));
+    if let Ok(live) = connection.get(&path).await {
+        check_names(&live, &function)?;
+    }
     let sent = connection.send_as(
         Method::PATCH,
         &path,

@@ -1,11 +1,14 @@
 //! `kubectl get`.
 
-use crate::connection::{ClusterFlags, Connection};
+mod rows;
+mod watch;
+
+use crate::connection::{ClusterFlags, Connection, is_not_found};
+use crate::manifests::FileFlags;
 use crate::output::{Output, table};
 use crate::resources::{Catalogue, Resource};
-use crate::select::{self, SelectFlags, Target};
+use crate::select::{self, SelectFlags, Target, name_of};
 use anyhow::{Result, bail};
-use futures::{AsyncBufReadExt, StreamExt};
 use http::Method;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -20,18 +23,38 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 pub struct Flags {
     #[command(flatten)]
     select: SelectFlags,
-    /// wide, yaml, json, name, jsonpath=…, custom-columns=…
+    #[command(flatten)]
+    files: FileFlags,
+    /// wide, yaml, json, name, jsonpath=…, custom-columns=…, go-template=…
     #[arg(long, short)]
     output: Option<String>,
+    /// The template, for -o go-template and -o jsonpath.
+    #[arg(long)]
+    template: Option<String>,
     /// Go on showing changes.
     #[arg(long, short)]
     watch: bool,
+    /// Show changes only, not what is there.
+    #[arg(long)]
+    watch_only: bool,
+    /// Also show what kind of change it is.
+    #[arg(long)]
+    output_watch_events: bool,
     /// Without the line of names of columns.
     #[arg(long)]
     no_headers: bool,
     /// Also show labels.
     #[arg(long)]
     show_labels: bool,
+    /// Show these labels in columns of their own.
+    #[arg(long, short = 'L', value_delimiter = ',')]
+    label_columns: Vec<String>,
+    /// Show names with their kind.
+    #[arg(long)]
+    show_kind: bool,
+    /// Also show who set which field.
+    #[arg(long)]
+    show_managed_fields: bool,
     /// Sort by what this path finds.
     #[arg(long)]
     sort_by: Option<String>,
@@ -41,45 +64,106 @@ pub struct Flags {
     /// How many to ask for at once.
     #[arg(long, default_value_t = 500)]
     chunk_size: usize,
+    /// The part of the objects: status or scale.
+    #[arg(long)]
+    subresource: Option<String>,
+    /// Show this path of the server.
+    #[arg(long)]
+    raw: Option<String>,
+    /// Use the server's columns.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    server_print: bool,
+    /// Accepted as upstream's: what is missing is never an error.
+    #[arg(long, hide = true, num_args = 0..=1)]
+    allow_missing_template_keys: Option<String>,
+}
+
+/// One thing to show, and its namespace where a file says it.
+struct Asked {
+    target: Target,
+    path: String,
 }
 
 /// Shows.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
-    let output = Output::parse(flags.output.as_deref())?;
     let connection = Connection::open(cluster).await?;
-    let catalogue = Catalogue::load(&connection).await?;
-    let targets = select::targets(&catalogue, &flags.select.words)?;
-    if flags.watch {
-        let [target] = targets.as_slice() else {
-            bail!("you may only watch one resource or type of resource at a time")
+    if let Some(path) = &flags.raw {
+        let text = connection.text(Method::GET, path, "application/json", None, "application/json, */*").await?;
+        print!("{text}");
+        return Ok(());
+    }
+    let output = Output::parse_with(flags.output.as_deref(), flags.template.as_deref())?;
+    let asked = asked(&connection, &flags).await?;
+    if flags.watch || flags.watch_only {
+        let [one] = asked.as_slice() else {
+            bail!("you may only specify a single resource type to watch")
         };
-        return watch(&connection, target, &flags, &output).await;
+        return watch::run(&connection, one, &flags, &output).await;
     }
     if output.is_table() {
-        show_tables(&connection, &targets, &flags, output == Output::Wide).await
+        show_tables(&connection, &asked, &flags, output == Output::Wide).await
     } else {
-        show_objects(&connection, &targets, &flags, &output).await
+        show_objects(&connection, &asked, &flags, &output).await
     }
 }
 
-async fn show_tables(connection: &Connection, targets: &[Target], flags: &Flags, wide: bool) -> Result<()> {
+async fn asked(connection: &Connection, flags: &Flags) -> Result<Vec<Asked>> {
+    let part = flags.subresource.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
+    if flags.files.any() {
+        let mut manifests = flags.files.manifests(connection).await?;
+        let mut asked = Vec::new();
+        for index in 0..manifests.all.len() {
+            let resource = manifests.resource(connection, index).await?;
+            let value = &manifests.all[index].value;
+            let path = format!("{}{part}", select::path_of(&resource, value));
+            asked.push(Asked { target: Target { resource, name: Some(name_of(value).to_owned()) }, path });
+        }
+        return Ok(asked);
+    }
+    if flags.select.words.is_empty() {
+        bail!("You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources.");
+    }
+    let catalogue = Catalogue::for_words(connection, &flags.select.words).await?;
+    let targets = select::targets(&catalogue, &flags.select.words)?;
+    if flags.select.all_namespaces && targets.iter().any(|target| target.name.is_some() && target.resource.namespaced) {
+        bail!("a resource cannot be retrieved by name across all namespaces");
+    }
+    Ok(targets
+        .into_iter()
+        .map(|target| {
+            let path = target.path(connection, flags.select.all_namespaces && target.name.is_none());
+            let part = if target.name.is_some() { part.as_str() } else { "" };
+            Asked { path: format!("{path}{part}"), target }
+        })
+        .collect())
+}
+
+async fn show_tables(connection: &Connection, asked: &[Asked], flags: &Flags, wide: bool) -> Result<()> {
     let mut kinds: Vec<&Resource> = Vec::new();
     let mut groups: Vec<Vec<Value>> = Vec::new();
-    for target in targets {
-        let Some(answer) = fetch(connection, target, flags, TABLE).await? else { continue };
-        match kinds.iter().position(|kind| **kind == target.resource) {
+    let mut failure = None;
+    for one in asked {
+        let answer = match fetch(connection, one, flags, TABLE).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => continue,
+            Err(error) => {
+                failure = Some(later(failure, error));
+                continue;
+            }
+        };
+        match kinds.iter().position(|kind| **kind == one.target.resource) {
             Some(at) => groups[at].push(answer),
             None => {
-                kinds.push(&target.resource);
+                kinds.push(&one.target.resource);
                 groups.push(vec![answer]);
             }
         }
     }
-    let several = kinds.len() > 1;
+    let with_kind = flags.show_kind || kinds.len() > 1 || asked.len() > 1 && kinds.len() > 1;
     let mut shown = 0;
     let mut out = std::io::stdout().lock();
     for (kind, tables) in kinds.iter().zip(&groups) {
-        let mut rows = rows(tables, kind, flags, wide, several);
+        let mut rows = rows::rows(tables, kind, flags, wide, with_kind);
         if rows.len() <= 1 {
             continue;
         }
@@ -92,197 +176,144 @@ async fn show_tables(connection: &Connection, targets: &[Target], flags: &Flags,
         shown += 1;
         out.write_all(table(&rows).as_bytes())?;
     }
+    drop(out);
+    if let Some(error) = failure {
+        return Err(error);
+    }
     if shown == 0 && !flags.ignore_not_found {
-        let where_ = if flags.select.all_namespaces || kinds.iter().all(|kind| !kind.namespaced) {
-            String::new()
+        if flags.select.all_namespaces || kinds.iter().all(|kind| !kind.namespaced) {
+            eprintln!("No resources found");
         } else {
-            format!(" in {} namespace", connection.namespace)
-        };
-        eprintln!("No resources found{where_}");
+            eprintln!("No resources found in {} namespace.", connection.namespace);
+        }
+    }
+    if let [one] = asked
+        && shown > 0
+    {
+        show_result(connection, one).await?;
     }
     Ok(())
 }
 
-/// The cells of tables of one kind, the names of columns first.
-fn rows(tables: &[Value], kind: &Resource, flags: &Flags, wide: bool, with_kind: bool) -> Vec<Vec<String>> {
-    let Some(first) = tables.first() else { return Vec::new() };
-    let columns = first["columnDefinitions"].as_array().cloned().unwrap_or_default();
-    let is_shown: Vec<bool> = columns.iter().map(|column| wide || column["priority"] == 0).collect();
-    let with_namespace = flags.select.all_namespaces && kind.namespaced;
-    let mut header: Vec<String> = with_namespace.then(|| "NAMESPACE".to_owned()).into_iter().collect();
-    let shown = columns.iter().zip(&is_shown).filter(|(_, shown)| **shown);
-    header.extend(shown.map(|(column, _)| column["name"].as_str().unwrap_or_default().to_uppercase()));
-    header.extend(flags.show_labels.then(|| "LABELS".to_owned()));
-    let mut rows: Vec<(Value, Vec<String>)> = Vec::new();
-    for row in tables.iter().flat_map(|table| table["rows"].as_array().into_iter().flatten()) {
-        let metadata = &row["object"]["metadata"];
-        let mut cells: Vec<String> = Vec::new();
-        if with_namespace {
-            cells.push(metadata["namespace"].as_str().unwrap_or_default().to_owned());
+/// The first error is the command's; later ones are said as they come.
+fn later(first: Option<anyhow::Error>, error: anyhow::Error) -> anyhow::Error {
+    match first {
+        Some(first) => {
+            eprintln!("{error:#}");
+            first
         }
-        for (index, (cell, _)) in row["cells"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .zip(&is_shown)
-            .filter(|(_, shown)| **shown)
-            .enumerate()
-        {
-            let text = match cell {
-                Value::String(text) => text.clone(),
-                Value::Null => "<none>".to_owned(),
-                other => other.to_string(),
-            };
-            cells.push(if index == 0 && with_kind { kind.named(&text) } else { text });
-        }
-        if flags.show_labels {
-            cells.push(labels(&metadata["labels"]));
-        }
-        rows.push((row["object"].clone(), cells));
+        None => error,
     }
-    if let Some(path) = flags.sort_by.as_deref().and_then(|path| api::jsonpath::JsonPath::parse(path).ok()) {
-        let key = |object: &Value| {
-            path.first(object).map(|value| match value {
-                Value::String(text) => text.clone(),
-                Value::Number(number) => format!("{:020}", number.as_i64().unwrap_or_default()),
-                other => other.to_string(),
-            })
+}
+
+/// The result of a job of the seed, below its line; Kubernetes' own jobs have none.
+async fn show_result(connection: &Connection, one: &Asked) -> Result<()> {
+    if one.target.resource.kind != "Job" || one.target.name.is_none() {
+        return Ok(());
+    }
+    let job = connection.get(&one.path).await?;
+    let Some(file) = job["metadata"]["annotations"][api::dialect::SLURM_RESULT].as_str() else { return Ok(()) };
+    let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
+    let selector = format!("batch.kubernetes.io/job-name={}", name_of(&job));
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    let pods = connection.get(&format!("{path}?labelSelector={}", select::encode(&selector))).await?;
+    let pods = pods["items"].as_array().cloned().unwrap_or_default();
+    let newest = pods.iter().max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
+    match newest {
+        Some(pod) if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Running")) => {
+            let text = connection.text(Method::GET, &format!("{path}/{}/log", name_of(pod)), "", None, "*/*").await?;
+            println!("\n{file}:\n{}", text.trim_end());
+        }
+        Some(pod) => {
+            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let why = conditions.iter().find_map(|condition| condition["message"].as_str());
+            let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
+            println!("\n{file}: no result yet: pod {} is {phase}{}", name_of(pod), why.map(|why| format!(": {why}")).unwrap_or_default());
+        }
+        None => println!("\n{file}: no result yet: the job has no pod"),
+    }
+    Ok(())
+}
+
+async fn show_objects(connection: &Connection, asked: &[Asked], flags: &Flags, output: &Output) -> Result<()> {
+    let mut items: Vec<(Option<&Resource>, Value)> = Vec::new();
+    let mut failure = None;
+    for one in asked {
+        let mut answer = match fetch(connection, one, flags, "application/json").await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => continue,
+            Err(error) => {
+                failure = Some(later(failure, error));
+                continue;
+            }
         };
-        rows.sort_by_key(|(object, _)| key(object));
-    }
-    std::iter::once(header).chain(rows.into_iter().map(|(_, cells)| cells)).collect()
-}
-
-fn labels(labels: &Value) -> String {
-    let labels = labels.as_object().into_iter().flatten();
-    let text: Vec<String> =
-        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    if text.is_empty() { "<none>".to_owned() } else { text.join(",") }
-}
-
-async fn show_objects(
-    connection: &Connection,
-    targets: &[Target],
-    flags: &Flags,
-    output: &Output,
-) -> Result<()> {
-    let mut items = Vec::new();
-    for target in targets {
-        let Some(mut answer) = fetch(connection, target, flags, "application/json").await? else { continue };
-        let is_list = answer.get("items").is_some();
+        let is_list = one.target.name.is_none();
         let found: Vec<Value> = if is_list {
             answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default()
         } else {
             vec![answer]
         };
         for mut item in found {
-            item["apiVersion"] = target.resource.api_version().into();
-            item["kind"] = target.resource.kind.clone().into();
-            if *output == Output::Name {
-                println!("{}", target.resource.named(select::name_of(&item)));
+            // A subresource may be of another kind.
+            if flags.subresource.is_none() {
+                item["apiVersion"] = one.target.resource.api_version().into();
+                item["kind"] = one.target.resource.kind.clone().into();
             }
-            items.push(item);
+            if !flags.show_managed_fields && matches!(output, Output::Yaml | Output::Json) {
+                item["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+            }
+            items.push((Some(&one.target.resource), item));
         }
     }
-    if *output == Output::Name {
-        return Ok(());
+    if let Some(path) = &flags.sort_by {
+        rows::sort(path, &mut items, |(_, item)| item)?;
     }
-    let is_one = items.len() == 1 && targets.len() == 1 && targets[0].name.is_some();
+    if *output == Output::Name {
+        for (resource, item) in &items {
+            println!("{}", resource.map_or_else(String::new, |resource| resource.named(name_of(item))));
+        }
+        return failure.map_or(Ok(()), Err);
+    }
+    let is_one = matches!(asked, [one] if one.target.name.is_some());
+    let mut items: Vec<Value> = items.into_iter().map(|(_, item)| item).collect();
+    if is_one && items.is_empty() {
+        return failure.map_or(Ok(()), Err);
+    }
     let value = if is_one {
         items.remove(0)
     } else {
         json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items})
     };
-    print!("{}", output.show(&value)?);
-    Ok(())
+    print!("{}", output.show_columns_or(&value, flags.no_headers)?);
+    failure.map_or(Ok(()), Err)
 }
 
 /// An object, or a whole list, page by page. Nothing, if it is not there and that is fine.
-async fn fetch(
-    connection: &Connection,
-    target: &Target,
-    flags: &Flags,
-    accept: &str,
-) -> Result<Option<Value>> {
-    let path = target.path(connection, flags.select.all_namespaces && target.name.is_none());
+async fn fetch(connection: &Connection, one: &Asked, flags: &Flags, accept: &str) -> Result<Option<Value>> {
     let include = if flags.sort_by.is_some() { "Object" } else { "Metadata" };
     let get = |path: String| async move {
         connection.send_as(Method::GET, &path, "application/json", None, accept).await
     };
-    if target.name.is_some() {
-        return match get(format!("{path}?includeObject={include}")).await {
-            Err(error) if flags.ignore_not_found && crate::connection::is_not_found(&error) => Ok(None),
+    let of_table = if accept == TABLE { format!("includeObject={include}") } else { String::new() };
+    let path = &one.path;
+    if one.target.name.is_some() {
+        return match get(format!("{path}?{of_table}")).await {
+            Err(error) if flags.ignore_not_found && is_not_found(&error) => Ok(None),
             answer => answer.map(Some),
         };
     }
     let query = select::query(&flags.select);
     let query = if query.is_empty() { "?".to_owned() } else { format!("{query}&") };
-    let mut page = get(format!("{path}{query}limit={}&includeObject={include}", flags.chunk_size)).await?;
+    let limit = if flags.chunk_size > 0 { format!("limit={}&", flags.chunk_size) } else { String::new() };
+    let mut page = get(format!("{path}{query}{limit}{of_table}")).await?;
     let mut next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
     let list = if page.get("rows").is_some() { "rows" } else { "items" };
     while !next.is_empty() {
-        let more = format!(
-            "{path}{query}limit={}&includeObject={include}&continue={}",
-            flags.chunk_size,
-            select::encode(&next)
-        );
-        let mut more = get(more).await?;
+        let mut more = get(format!("{path}{query}{limit}{of_table}&continue={}", select::encode(&next))).await?;
         next = more["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
         if let (Some(all), Some(more)) = (page[list].as_array_mut(), more[list].as_array_mut()) {
             all.append(more);
         }
     }
     Ok(Some(page))
-}
-
-/// What is there, and then each change, as a line each.
-async fn watch(connection: &Connection, target: &Target, flags: &Flags, output: &Output) -> Result<()> {
-    let collection = Target { name: None, ..target.clone() };
-    let mut select = flags.select.clone();
-    if let Some(name) = &target.name {
-        select.field_selector = Some(format!("metadata.name={name}"));
-    }
-    let path = collection.path(connection, flags.select.all_namespaces && target.name.is_none());
-    let query = select::query(&select);
-    let query = if query.is_empty() { "?".to_owned() } else { format!("{query}&") };
-    let accept = if output.is_table() { TABLE } else { "application/json" };
-    let stream = connection.stream(&format!("{path}{query}watch=true"), accept).await?;
-    let mut lines = stream.lines();
-    let mut widths: Vec<usize> = Vec::new();
-    while let Some(line) = lines.next().await {
-        let event: Value = serde_json::from_str(&line?)?;
-        if event["type"] == "ERROR" {
-            bail!("{}", event["object"]["message"].as_str().unwrap_or("the watch failed"));
-        }
-        if event["type"] == "BOOKMARK" {
-            continue;
-        }
-        let object = &event["object"];
-        if !output.is_table() {
-            match output {
-                Output::Name => println!("{}", target.resource.named(select::name_of(object))),
-                output => print!("{}", output.show(object)?),
-            }
-            continue;
-        }
-        let mut rows =
-            rows(std::slice::from_ref(object), &target.resource, flags, *output == Output::Wide, false);
-        if !widths.is_empty() || flags.no_headers {
-            rows.remove(0);
-        }
-        for row in rows {
-            println!("{}", aligned(&row, &mut widths));
-        }
-    }
-    Ok(())
-}
-
-/// A line under lines that are written already: columns are as wide as they have become.
-fn aligned(row: &[String], widths: &mut Vec<usize>) -> String {
-    widths.resize(row.len().max(widths.len()), 0);
-    let cells = row.iter().zip(widths.iter_mut()).map(|(cell, width)| {
-        *width = (*width).max(cell.chars().count());
-        format!("{cell:<width$}   ", width = *width)
-    });
-    cells.collect::<String>().trim_end().to_owned()
 }

@@ -1,9 +1,11 @@
 //! `kubectl logs`.
 
 use crate::connection::{ClusterFlags, Connection};
-use crate::select::{self, SelectFlags, encode, name_of};
-use anyhow::{Context, Result};
-use futures::AsyncReadExt;
+use crate::pods;
+use crate::select::{encode, name_of};
+use anyhow::{Context, Result, bail};
+use futures::{AsyncBufReadExt, AsyncReadExt, StreamExt};
+use serde_json::Value;
 use std::io::Write;
 
 /// What `logs` is told.
@@ -11,73 +13,203 @@ use std::io::Write;
 #[command(after_help = "Example:\n  kubectl logs -f web\n  kubectl logs deployment/web -c main --tail 20")]
 pub struct Flags {
     /// The pod, or kind/name of what has pods.
-    pod: String,
+    pod: Option<String>,
     /// The container.
     container_name: Option<String>,
     /// The container.
     #[arg(long, short)]
     container: Option<String>,
+    /// All containers.
+    #[arg(long)]
+    all_containers: bool,
+    /// All pods of what was named.
+    #[arg(long)]
+    all_pods: bool,
+    /// Of all pods with these labels.
+    #[arg(long, short = 'l')]
+    selector: Option<String>,
     /// Go on as more is written.
     #[arg(long, short)]
     follow: bool,
     /// Of the container before this one.
     #[arg(long, short)]
     previous: bool,
-    /// Only the last lines; -1 is all.
-    #[arg(long, default_value_t = -1)]
-    tail: i64,
+    /// Only the last lines; -1 is all (with -l: 10).
+    #[arg(long, allow_negative_numbers = true)]
+    tail: Option<i64>,
     /// Only what is newer, such as 10m.
+    #[arg(long, value_parser = crate::duration::parse)]
+    since: Option<std::time::Duration>,
+    /// Only what is newer than a time.
     #[arg(long)]
-    since: Option<jiff::SignedDuration>,
+    since_time: Option<String>,
     /// With the time of each line.
     #[arg(long)]
     timestamps: bool,
+    /// At most so many bytes.
+    #[arg(long)]
+    limit_bytes: Option<u64>,
+    /// With pod and container before each line.
+    #[arg(long)]
+    prefix: bool,
+    /// How many logs may be followed at once.
+    #[arg(long, default_value_t = 5)]
+    max_log_requests: usize,
+    /// Go on when a log cannot be had.
+    #[arg(long)]
+    ignore_errors: bool,
+    /// How long to wait until the pod runs.
+    #[arg(long, default_value = "20s", hide = true, value_parser = crate::duration::parse)]
+    pod_running_timeout: std::time::Duration,
+}
+
+/// One log.
+struct Source {
+    pod: String,
+    container: String,
 }
 
 /// Shows.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     let connection = Connection::open(cluster).await?;
-    let pod = pod_of(&connection, &flags.pod).await?;
-    let mut query = vec![format!("follow={}", flags.follow), format!("previous={}", flags.previous)];
-    query.push(format!("timestamps={}", flags.timestamps));
-    query.extend(flags.container.or(flags.container_name).map(|name| format!("container={}", encode(&name))));
-    if flags.tail >= 0 {
-        query.push(format!("tailLines={}", flags.tail));
+    let sources = sources(&connection, &flags).await?;
+    let query = query(&flags);
+    if flags.follow && sources.len() > 1 {
+        if sources.len() > flags.max_log_requests {
+            bail!(
+                "you are attempting to follow {} log streams, but maximum allowed concurrency is {}, use --max-log-requests to increase the limit",
+                sources.len(),
+                flags.max_log_requests
+            );
+        }
+        let mut following: futures::stream::FuturesUnordered<_> =
+            sources.iter().map(|source| show(&connection, &flags, source, &query)).collect();
+        while let Some(ended) = following.next().await {
+            ended?;
+        }
+        return Ok(());
     }
-    query.extend(flags.since.map(|since| format!("sinceSeconds={}", since.as_secs())));
-    let path = format!("/api/v1/namespaces/{}/pods/{pod}/log?{}", connection.namespace, query.join("&"));
-    let mut stream = connection.stream(&path, "*/*").await?;
+    for source in &sources {
+        show(&connection, &flags, source, &query).await?;
+    }
+    Ok(())
+}
+
+async fn sources(connection: &Connection, flags: &Flags) -> Result<Vec<Source>> {
+    let named = flags.container.as_ref().or(flags.container_name.as_ref());
+    if named.is_some() && flags.all_containers {
+        bail!("--all-containers=true should not be specified with container name {}", named.map_or("", String::as_str));
+    }
+    let found = match (&flags.pod, &flags.selector) {
+        (Some(_), Some(_)) => bail!("only a selector (-l) or a POD name is allowed"),
+        (None, None) => bail!("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command"),
+        (None, Some(selector)) => pods::selected(connection, selector).await?,
+        (Some(word), None) => {
+            let mut found = pods::of_word(connection, word).await?;
+            if found.len() > 1 && !flags.all_pods {
+                if let Some(first) = found.first() {
+                    eprintln!("Found {} pods, using pod/{}", found.len(), name_of(first));
+                }
+                found.truncate(1);
+            }
+            found
+        }
+    };
+    if found.is_empty() {
+        eprintln!("No resources found in {} namespace.", connection.namespace);
+    }
+    let mut sources = Vec::new();
+    for pod in &found {
+        let containers: Vec<String> = match named {
+            Some(container) => {
+                known(pod, container)?;
+                vec![container.clone()]
+            }
+            None if flags.all_containers => in_order(pod),
+            None => vec![pods::default_container(pod, false)?],
+        };
+        let name = name_of(pod);
+        sources.extend(containers.into_iter().map(|container| Source { pod: name.to_owned(), container }));
+    }
+    Ok(sources)
+}
+
+fn known(pod: &Value, container: &str) -> Result<()> {
+    if pods::containers(pod).contains(&container) {
+        return Ok(());
+    }
+    bail!("container {container} is not valid for pod {}", name_of(pod))
+}
+
+/// All containers in the order in which they run.
+fn in_order(pod: &Value) -> Vec<String> {
+    let names = ["initContainers", "containers", "ephemeralContainers"]
+        .iter()
+        .filter_map(|field| pod["spec"][field].as_array())
+        .flatten()
+        .filter_map(|container| container["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+fn query(flags: &Flags) -> String {
+    let mut query = Vec::new();
+    for (name, is_set) in
+        [("follow", flags.follow), ("previous", flags.previous), ("timestamps", flags.timestamps)]
+    {
+        if is_set {
+            query.push(format!("&{name}=true"));
+        }
+    }
+    let tail = flags.tail.or(flags.selector.as_ref().map(|_| 10)).filter(|tail| *tail >= 0);
+    query.extend(tail.map(|tail| format!("&tailLines={tail}")));
+    query.extend(flags.since.map(|since| format!("&sinceSeconds={}", since.as_secs())));
+    query.extend(flags.since_time.as_ref().map(|time| format!("&sinceTime={}", encode(time))));
+    query.extend(flags.limit_bytes.map(|limit| format!("&limitBytes={limit}")));
+    query.concat()
+}
+
+async fn show(connection: &Connection, flags: &Flags, source: &Source, query: &str) -> Result<()> {
+    let path =
+        format!("{}/log?container={}{query}", pods::path(connection, &source.pod), encode(&source.container));
+    let shown = async {
+        let stream = connection.stream(&path, "*/*").await?;
+        match flags.prefix {
+            true => lines(stream, &format!("[pod/{}/{}] ", source.pod, source.container)).await,
+            false => bytes(stream).await,
+        }
+    };
+    match shown.await {
+        Err(error) if flags.ignore_errors => {
+            println!("{error:#}");
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+async fn bytes(mut stream: impl AsyncReadExt + Unpin) -> Result<()> {
     let mut buffer = vec![0; 64 << 10];
-    let mut out = std::io::stdout().lock();
     loop {
         let read = stream.read(&mut buffer).await.context("the log broke off")?;
         if read == 0 {
             return Ok(());
         }
+        let mut out = std::io::stdout().lock();
         out.write_all(&buffer[..read])?;
         out.flush()?;
     }
 }
 
-/// The pod that a word means: its name, or the first pod of something that selects pods.
-pub async fn pod_of(connection: &Connection, word: &str) -> Result<String> {
-    let Some((kind, name)) = word.split_once('/') else { return Ok(api::dialect::map_name(word)) };
-    if matches!(kind, "pod" | "pods" | "po") {
-        return Ok(api::dialect::map_name(name));
+async fn lines(mut stream: impl AsyncBufReadExt + Unpin, prefix: &str) -> Result<()> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if stream.read_until(b'\n', &mut line).await.context("the log broke off")? == 0 {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        out.write_all(prefix.as_bytes())?;
+        out.write_all(&line)?;
+        out.flush()?;
     }
-    let select = SelectFlags { words: vec![word.to_owned()], ..SelectFlags::default() };
-    let found = select::objects(connection, &select).await?;
-    let (_, object) = found.first().with_context(|| format!("{word} is not there"))?;
-    let selector = &object["spec"]["selector"];
-    let labels = selector.get("matchLabels").unwrap_or(selector).as_object().cloned().unwrap_or_default();
-    let labels: Vec<String> =
-        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    let path = format!(
-        "/api/v1/namespaces/{}/pods?labelSelector={}",
-        connection.namespace,
-        encode(&labels.join(","))
-    );
-    let pods = connection.get(&path).await?;
-    let first = pods["items"].as_array().and_then(|pods| pods.first());
-    Ok(name_of(first.with_context(|| format!("{word} has no pods"))?).to_owned())
 }

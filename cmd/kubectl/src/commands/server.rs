@@ -1,8 +1,8 @@
-//! What the server is and has: `api-resources`, `api-versions`, `cluster-info`, `version`.
+//! What the server is and has: `api-resources`, `api-versions`, `version`.
 
 use crate::connection::{ClusterFlags, Connection};
 use crate::output::table;
-use crate::resources::Catalogue;
+use crate::resources::{Catalogue, Resource};
 use anyhow::{Result, bail};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -16,6 +16,18 @@ pub struct ResourcesFlags {
     /// Only those of a group.
     #[arg(long)]
     api_group: Option<String>,
+    /// Only those that all of this can be done with, with commas between.
+    #[arg(long, value_delimiter = ',')]
+    verbs: Vec<String>,
+    /// Only those of these groups of kinds, such as all.
+    #[arg(long, value_delimiter = ',')]
+    categories: Vec<String>,
+    /// name or kind.
+    #[arg(long)]
+    sort_by: Option<String>,
+    /// What the server said lately is enough.
+    #[arg(long)]
+    cached: bool,
     /// name or wide.
     #[arg(long, short, default_value = "")]
     output: String,
@@ -37,12 +49,30 @@ pub struct VersionFlags {
 
 /// Shows what kinds of things there are.
 pub async fn resources(cluster: &ClusterFlags, flags: ResourcesFlags) -> Result<()> {
-    let catalogue = Catalogue::load(&Connection::open(cluster).await?).await?;
+    if !matches!(flags.output.as_str(), "" | "wide" | "name") {
+        bail!("--output {} is not available", flags.output);
+    }
+    let connection = Connection::open(cluster).await?;
+    let catalogue =
+        if flags.cached { Catalogue::for_words(&connection, &[]).await? } else { Catalogue::load(&connection).await? };
     let is_wide = flags.output == "wide";
     let mut header = ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"].map(str::to_owned).to_vec();
-    header.extend(is_wide.then(|| "VERBS".to_owned()));
+    if is_wide {
+        header.extend(["VERBS".to_owned(), "CATEGORIES".to_owned()]);
+    }
     let mut rows = if flags.no_headers { Vec::new() } else { vec![header] };
-    for resource in catalogue.all() {
+    let mut resources: Vec<&Resource> = catalogue.all().iter().collect();
+    match flags.sort_by.as_deref() {
+        None => resources.sort_by_key(|resource| (!resource.group.is_empty(), resource.group.clone(), resource.plural.clone())),
+        Some("name") => resources.sort_by_key(|resource| resource.plural.clone()),
+        Some("kind") => resources.sort_by_key(|resource| resource.kind.clone()),
+        Some(_) => bail!("--sort-by accepts only name or kind"),
+    }
+    for resource in resources {
+        let lacks = |wanted: &[String], own: &[String]| wanted.iter().any(|one| !own.contains(one));
+        if lacks(&flags.verbs, &resource.verbs) || lacks(&flags.categories, &resource.categories) {
+            continue;
+        }
         let other_scope = flags.namespaced.is_some_and(|namespaced| namespaced != resource.namespaced);
         if other_scope || flags.api_group.as_ref().is_some_and(|group| *group != resource.group) {
             continue;
@@ -58,7 +88,9 @@ pub async fn resources(cluster: &ClusterFlags, flags: ResourcesFlags) -> Result<
             resource.namespaced.to_string(),
             resource.kind.clone(),
         ];
-        row.extend(is_wide.then(|| resource.verbs.join(",")));
+        if is_wide {
+            row.extend([resource.verbs.join(","), resource.categories.join(",")]);
+        }
         rows.push(row);
     }
     if flags.output != "name" {
@@ -75,14 +107,6 @@ pub async fn versions(cluster: &ClusterFlags) -> Result<()> {
     Ok(())
 }
 
-/// Shows where the cluster is.
-pub async fn info(cluster: &ClusterFlags) -> Result<()> {
-    let connection = Connection::open(cluster).await?;
-    connection.get("/version").await?;
-    println!("Kubernetes control plane is running at {}", connection.server);
-    Ok(())
-}
-
 /// Shows versions.
 pub async fn version(cluster: &ClusterFlags, flags: VersionFlags) -> Result<()> {
     let own = format!("v1.35.0+minik8s-{}", env!("CARGO_PKG_VERSION"));
@@ -96,7 +120,7 @@ pub async fn version(cluster: &ClusterFlags, flags: VersionFlags) -> Result<()> 
     }
     match flags.output.as_deref() {
         Some("json") => println!("{}", serde_json::to_string_pretty(&versions)?),
-        Some("yaml") => print!("{}", serde_saphyr::to_string(&versions)?),
+        Some("yaml") => print!("{}", crate::yaml::emit(&versions)),
         Some(other) => bail!("--output={other}: expected yaml or json"),
         None => {
             println!("Client Version: {own}");

@@ -1,7 +1,10 @@
 //! What `-o` asks for.
 
+mod go;
+
 use anyhow::{Context, Result, bail};
 use api::jsonpath::JsonPath;
+use go::GoTemplate;
 use serde_json::Value;
 
 /// How objects are shown.
@@ -22,13 +25,21 @@ pub enum Output {
     JsonPath(Template),
     /// As a table of own columns.
     CustomColumns(Vec<(String, Template)>),
+    /// As a Go template says.
+    GoTemplate(GoTemplate),
 }
 
 impl Output {
     /// Understands the value of `-o`.
     pub fn parse(text: Option<&str>) -> Result<Output> {
-        let text = text.unwrap_or_default();
-        let (name, argument) = text.split_once('=').unwrap_or((text, ""));
+        Output::parse_with(text, None)
+    }
+
+    /// Understands the values of `-o` and `--template`.
+    pub fn parse_with(text: Option<&str>, template: Option<&str>) -> Result<Output> {
+        let text = text.unwrap_or(if template.is_some() { "go-template" } else { "" });
+        let (name, argument) = text.split_once('=').unwrap_or((text, template.unwrap_or_default()));
+        let read = |file: &str| std::fs::read_to_string(file).with_context(|| format!("read {file}"));
         Ok(match name {
             "" => Output::Table,
             "wide" => Output::Wide,
@@ -36,14 +47,20 @@ impl Output {
             "json" => Output::Json,
             "name" => Output::Name,
             "jsonpath" => Output::JsonPath(Template::parse(argument)?),
-            "jsonpath-file" => {
-                let text = std::fs::read_to_string(argument).with_context(|| format!("read {argument}"))?;
-                Output::JsonPath(Template::parse(&text)?)
-            }
+            "jsonpath-as-json" => bail!("-o jsonpath-as-json is not supported; -o jsonpath is"),
+            "jsonpath-file" => Output::JsonPath(Template::parse(&read(argument)?)?),
             "custom-columns" => Output::CustomColumns(custom_columns(argument)?),
+            "custom-columns-file" => Output::CustomColumns(custom_columns(&columns_of_file(&read(argument)?)?)?),
+            "go-template" | "template" if argument.is_empty() => {
+                bail!("template format specified but no template given")
+            }
+            "go-template" | "template" => Output::GoTemplate(GoTemplate::parse(argument).context("error parsing template")?),
+            "go-template-file" | "templatefile" => {
+                Output::GoTemplate(GoTemplate::parse(&read(argument)?).context("error parsing template")?)
+            }
             _ => bail!(
                 "unable to match a printer suitable for the output format {name:?}, allowed formats are: \
-                 custom-columns,json,jsonpath,jsonpath-file,name,wide,yaml"
+                 custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-file,name,template,templatefile,wide,yaml"
             ),
         })
     }
@@ -53,16 +70,52 @@ impl Output {
         matches!(self, Output::Table | Output::Wide)
     }
 
+    /// As `show`; own columns may be without their header.
+    pub fn show_columns_or(&self, value: &Value, without_header: bool) -> Result<String> {
+        match self {
+            Output::CustomColumns(columns) => Ok(show_columns(columns, value, without_header)),
+            output => output.show(value),
+        }
+    }
+
     /// An object (or a list) as it is shown; not for tables.
     pub fn show(&self, value: &Value) -> Result<String> {
         Ok(match self {
-            Output::Json => serde_json::to_string_pretty(value)? + "\n",
-            Output::Yaml => serde_saphyr::to_string(value)?,
+            Output::Json => json(value)? + "\n",
+            Output::Yaml => crate::yaml::emit(value),
             Output::JsonPath(template) => template.render(value),
-            Output::CustomColumns(columns) => show_columns(columns, value),
+            Output::CustomColumns(columns) => show_columns(columns, value, false),
+            Output::GoTemplate(template) => template.render(value).context("error executing template")?,
             Output::Name | Output::Table | Output::Wide => bail!("that is not for a single value"),
         })
     }
+}
+
+/// JSON as upstream writes it: four spaces, and `<`, `>`, `&` as Go escapes them.
+pub fn json(value: &Value) -> Result<String> {
+    let mut bytes = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
+    serde::Serialize::serialize(value, &mut serializer)?;
+    Ok(escaped(&String::from_utf8(bytes)?))
+}
+
+/// These stand only inside of strings in JSON.
+fn escaped(json: &str) -> String {
+    json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
+}
+
+/// A file with a line of headers and a line of paths.
+fn columns_of_file(text: &str) -> Result<String> {
+    let mut lines = text.lines();
+    let headers = lines.next().unwrap_or_default().split_whitespace();
+    let paths: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+    let columns: Vec<String> =
+        headers.zip(&paths).map(|(header, path)| format!("{header}:{path}")).collect();
+    if columns.is_empty() || columns.len() != paths.len() {
+        bail!("a file of custom columns has a line of headers and a line of as many paths");
+    }
+    Ok(columns.join(","))
 }
 
 fn custom_columns(spec: &str) -> Result<Vec<(String, Template)>> {
@@ -85,7 +138,7 @@ fn custom_columns(spec: &str) -> Result<Vec<(String, Template)>> {
         .collect()
 }
 
-fn show_columns(columns: &[(String, Template)], value: &Value) -> String {
+fn show_columns(columns: &[(String, Template)], value: &Value, without_header: bool) -> String {
     let items = value["items"].as_array().map_or_else(|| vec![value], |items| items.iter().collect());
     let header = columns.iter().map(|(header, _)| header.clone()).collect();
     let rows = items.into_iter().map(|item| {
@@ -97,27 +150,10 @@ fn show_columns(columns: &[(String, Template)], value: &Value) -> String {
             })
             .collect()
     });
-    table(&std::iter::once(header).chain(rows).collect::<Vec<Vec<String>>>())
+    table(&std::iter::once(header).chain(rows).skip(usize::from(without_header)).collect::<Vec<Vec<String>>>())
 }
 
-/// Rows of cells, aligned; three spaces between columns, as upstream.
-pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(cell);
-            line.push_str(&" ".repeat(width - cell.chars().count() + 3));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
+pub use cli::table;
 
 /// kubectl's templates: text, `{path}`, `{"text"}`, `{range path}…{end}`.
 #[derive(Debug, Clone, PartialEq)]
@@ -179,7 +215,7 @@ fn parse_parts(rest: &mut &str, in_range: bool) -> Result<Vec<Part>> {
         } else if let Some(path) = action.strip_prefix("range ") {
             let path = JsonPath::parse(path.trim())?;
             parts.push(Part::Range(path, parse_parts(rest, true)?));
-        } else if let Some(quoted) = action.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        } else if let Some(quoted) = unquoted(&action) {
             parts.push(Part::Text(quoted.replace("\\n", "\n").replace("\\t", "\t").replace("\\\"", "\"")));
         } else {
             parts.push(Part::Path(JsonPath::parse(&action)?));
@@ -189,6 +225,11 @@ fn parse_parts(rest: &mut &str, in_range: bool) -> Result<Vec<Part>> {
         bail!("unmatched range: there is no {{end}}");
     }
     Ok(parts)
+}
+
+fn unquoted(action: &str) -> Option<&str> {
+    let inner = |quote: char| action.strip_prefix(quote)?.strip_suffix(quote);
+    inner('"').or_else(|| inner('\''))
 }
 
 /// The brace that closes the first one, past quoted text.
@@ -229,7 +270,7 @@ fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "<nil>".to_owned(),
-        other => other.to_string(),
+        other => escaped(&other.to_string()),
     }
 }
 
@@ -246,6 +287,7 @@ mod tests {
             assert_eq!(Template::parse(template).expect(template).render(&list), expected, "{template}");
         };
         check("{.items[*].metadata.name}", "a b");
+        check("{.items[0].n}{'\\n'}", "1\n");
         check(".items[0].n", "1");
         check("{range .items[*]}{.metadata.name}{\"\\t\"}{.n}{\"\\n\"}{end}", "a\t1\nb\t2\n");
         check("names: {.items[*].metadata.name}", "names: a b");
@@ -260,6 +302,6 @@ mod tests {
             panic!("not columns");
         };
         let list = json!({"items": [{"metadata": {"name": "long-name"}, "spec": {"nodeName": "n1"}}, {"metadata": {"name": "b"}}]});
-        assert_eq!(show_columns(&columns, &list), "NAME        NODE\nlong-name   n1\nb           <none>\n");
+        assert_eq!(show_columns(&columns, &list, false), "NAME        NODE\nlong-name   n1\nb           <none>\n");
     }
 }

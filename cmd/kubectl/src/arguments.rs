@@ -1,0 +1,65 @@
+//! What scripts for upstream's kubectl write and clap does not understand: `--force=true`, `--all=false`.
+
+use clap::{ArgAction, Command};
+use std::ffi::OsString;
+
+/// The arguments, with `--flag=true` as `--flag` and without `--flag=false`, for flags that are on or off. What stands
+/// behind `--` belongs to somebody else.
+pub fn normalised(arguments: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
+    let mut switches = switches_of(command);
+    let mut command = command;
+    let mut normal = Vec::new();
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_str().unwrap_or_default();
+        if text == "--" {
+            normal.push(argument);
+            normal.extend(arguments);
+            break;
+        }
+        if let Some(found) = (!normal.is_empty()).then(|| command.find_subcommand(text)).flatten() {
+            command = found;
+            switches.extend(switches_of(command));
+        }
+        match text.split_once('=') {
+            Some((name, "true")) if switches.iter().any(|own| own == name) => normal.push(name.into()),
+            Some((name, "false")) if switches.iter().any(|own| own == name) => {}
+            _ => normal.push(argument),
+        }
+    }
+    normal
+}
+
+fn switches_of(command: &Command) -> Vec<String> {
+    let switches =
+        command.get_arguments().filter(|argument| matches!(argument.get_action(), ArgAction::SetTrue));
+    switches
+        .flat_map(|argument| {
+            let long = argument.get_long().map(|long| format!("--{long}"));
+            long.into_iter().chain(argument.get_short().map(|short| format!("-{short}")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Arg;
+
+    #[test]
+    fn switches_may_say_true_and_false() {
+        let switch = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
+        let command = Command::new("kubectl")
+            .arg(switch("quiet"))
+            .subcommand(Command::new("delete").arg(switch("force")).arg(Arg::new("wait").long("wait")));
+        let check = |arguments: &str, expected: &str| {
+            let normal = normalised(arguments.split(' ').map(OsString::from), &command);
+            assert_eq!(normal.join(std::ffi::OsStr::new(" ")).to_str(), Some(expected));
+        };
+        check("kubectl delete --force=true a", "kubectl delete --force a");
+        check("kubectl delete --force=false --quiet=true", "kubectl delete --quiet");
+        check("kubectl delete --wait=false", "kubectl delete --wait=false");
+        check("kubectl delete -- --force=true", "kubectl delete -- --force=true");
+        check("kubectl --force=true", "kubectl --force=true");
+    }
+}

@@ -1,0 +1,265 @@
+//! Objects of files, ready to be sent: the seed's dialect is translated, YAML's traps are decided by the server's schemas,
+//! and kinds are found.
+//!
+//! ```text
+//! Documents, kustomizations ──> schema ──> dialect ──> Manifest{resource, value, document}
+//! ```
+
+use crate::connection::{Connection, Refusal};
+use crate::documents::{self, Document};
+use crate::kustomize;
+use crate::resources::{Catalogue, Resource};
+use crate::schemas::{self, Schemas};
+use crate::select::name_of;
+use anyhow::{Context, Result, bail};
+use api::dialect::{self, ORIGINAL_NAME};
+use serde_json::Value;
+use std::path::Path;
+
+/// Flags that name files.
+#[derive(clap::Args, Clone, Default)]
+pub struct FileFlags {
+    /// Files, folders, patterns or URLs of objects; `-` is standard input.
+    #[arg(long, short)]
+    pub filename: Vec<String>,
+    /// Also folders below folders.
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+    /// A folder with a kustomization.
+    #[arg(long, short = 'k')]
+    pub kustomize: Option<String>,
+}
+
+impl FileFlags {
+    /// Whether any file is named.
+    pub fn any(&self) -> bool {
+        !self.filename.is_empty() || self.kustomize.is_some()
+    }
+
+    /// What stands in the files.
+    pub async fn documents(&self) -> Result<Vec<Document>> {
+        match &self.kustomize {
+            Some(_) if !self.filename.is_empty() => bail!("only one of -f or -k can be specified"),
+            Some(folder) => Ok(kustomize::build(Path::new(folder))?.into_iter().map(|built| built.document()).collect()),
+            None => documents::read(&self.filename, self.recursive).await,
+        }
+    }
+
+    /// The objects, ready to be sent.
+    pub async fn manifests(&self, connection: &Connection) -> Result<Manifests> {
+        let documents = self.documents().await?;
+        let mut manifests =
+            Manifests { catalogue: Catalogue::load(connection).await?, schemas: Schemas::default(), all: Vec::new() };
+        for document in documents {
+            let manifest = manifests.prepare(connection, document).await?;
+            manifests.all.push(manifest);
+        }
+        Ok(manifests)
+    }
+}
+
+/// An object of a file.
+pub struct Manifest {
+    /// Its kind; `None` if the server does not have it (yet: a definition may stand before it in the file).
+    pub resource: Option<Resource>,
+    /// The object, in Kubernetes' own form.
+    pub value: Value,
+    /// Where it stands.
+    pub document: Document,
+}
+
+/// All objects of files, and what the server knows of them.
+pub struct Manifests {
+    /// The kinds of the server.
+    pub catalogue: Catalogue,
+    /// The schemas of the server.
+    pub schemas: Schemas,
+    /// The objects.
+    pub all: Vec<Manifest>,
+}
+
+impl Manifests {
+    async fn prepare(&mut self, connection: &Connection, document: Document) -> Result<Manifest> {
+        let value = self.read(connection, &document).await;
+        let version = |kind: &str| self.catalogue.of_kind(kind).map(Resource::api_version);
+        let translated = dialect::translate(value, version).map_err(|error| {
+            let hint = if error.path == "kind" {
+                let kinds = self.catalogue.all().iter().map(|resource| resource.kind.as_str());
+                let kind = document.value["kind"].as_str().unwrap_or_default();
+                crate::suggest::closest(kind, kinds).map(|kind| format!(" (did you mean {kind:?}?)"))
+            } else {
+                None
+            };
+            anyhow::anyhow!("{}: {error}{}", document.at(&error.path), hint.unwrap_or_default())
+        })?;
+        if !translated.notes.is_empty() {
+            eprintln!("{}: understood as {}", document.place, translated.notes.join(", "));
+        }
+        let mut value = translated.value;
+        let resource = self.find(&value).cloned();
+        complete(connection, resource.as_ref(), &mut value, &document)?;
+        Ok(Manifest { resource, value, document })
+    }
+
+    /// The value, by the schema of its kind where that makes a difference.
+    async fn read(&mut self, connection: &Connection, document: &Document) -> Value {
+        if !document.node.has_traps() {
+            return document.value.clone();
+        }
+        let kind = document.value["kind"].as_str().unwrap_or_default();
+        let resource = match document.value["apiVersion"].as_str() {
+            Some(version) => self.catalogue.of(version, kind),
+            None => self.catalogue.of_kind(kind),
+        };
+        match resource.cloned() {
+            Some(resource) => match self.schemas.of(connection, &resource).await {
+                Some(schema) => document.node.resolve(schema),
+                None => document.value.clone(),
+            },
+            None => document.value.clone(),
+        }
+    }
+
+    fn find(&self, value: &Value) -> Option<&Resource> {
+        let text = |field: &str| value[field].as_str().unwrap_or_default();
+        self.catalogue.of(text("apiVersion"), text("kind"))
+    }
+
+    /// The kind of an object, asked for again if it was not there before.
+    pub async fn resource(&mut self, connection: &Connection, index: usize) -> Result<Resource> {
+        if let Some(resource) = self.all.get(index).and_then(|manifest| manifest.resource.clone()) {
+            return Ok(resource);
+        }
+        let defines = self.all.iter().any(|manifest| manifest.value["kind"] == "CustomResourceDefinition");
+        // A definition of this file is established by the server in its own time.
+        for attempt in 0..50 {
+            self.catalogue = Catalogue::load(connection).await?;
+            if self.find(&self.all[index].value).is_some() || !defines || attempt == 49 {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        let found = self.find(&self.all[index].value).cloned();
+        let manifest = &mut self.all[index];
+        let text = |field: &str| manifest.value[field].as_str().unwrap_or_default().to_owned();
+        let resource = found.with_context(|| {
+            format!(
+                "{}: resource mapping not found for name: \"{}\" namespace: \"{}\": no matches for kind \"{}\" in version \
+                 \"{}\"\nensure CRDs are installed first",
+                manifest.document.at("kind"),
+                name_of(&manifest.value),
+                manifest.value["metadata"]["namespace"].as_str().unwrap_or_default(),
+                text("kind"),
+                text("apiVersion"),
+            )
+        })?;
+        complete(connection, Some(&resource), &mut manifest.value, &manifest.document)?;
+        manifest.resource = Some(resource.clone());
+        Ok(resource)
+    }
+
+    /// An error of the server about an object, with file, line, column and what may have been meant.
+    pub async fn located(&mut self, connection: &Connection, index: usize, error: &anyhow::Error) -> String {
+        let Some(refusal) = error.downcast_ref::<Refusal>() else { return format!("{error:#}") };
+        let manifest = &self.all[index];
+        let fields = fields_of(refusal);
+        let mut lines = Vec::new();
+        for field in &fields {
+            let schema = match &manifest.resource {
+                Some(resource) if refusal.message.contains("unknown field") => {
+                    self.schemas.of(connection, resource).await
+                }
+                _ => None,
+            };
+            let hint = schema.and_then(|schema| schemas::suggestion(schema, field));
+            let hint = hint.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
+            lines.push(format!("{}: {field}{hint}", manifest.document.at(field)));
+        }
+        if fields.is_empty() {
+            lines.push(manifest.document.place.to_string());
+        }
+        format!("{error}\n  at {}", lines.join("\n  at "))
+    }
+}
+
+/// The fields that a refusal names: those of its causes, and unknown ones.
+fn fields_of(refusal: &Refusal) -> Vec<String> {
+    let causes = refusal.details["causes"].as_array().into_iter().flatten();
+    let mut fields: Vec<String> =
+        causes.filter_map(|cause| cause["field"].as_str()).filter(|field| !field.is_empty()).map(str::to_owned).collect();
+    for part in refusal.message.split("unknown field \"").skip(1) {
+        fields.extend(part.split('"').next().map(str::to_owned));
+    }
+    fields.dedup();
+    fields
+}
+
+/// Puts the object into the namespace that is meant.
+fn complete(
+    connection: &Connection,
+    resource: Option<&Resource>,
+    value: &mut Value,
+    document: &Document,
+) -> Result<()> {
+    if !resource.is_some_and(|resource| resource.namespaced) {
+        return Ok(());
+    }
+    if !value["metadata"].is_null() && !value["metadata"].is_object() {
+        bail!("{}: metadata: expected fields such as name and labels", document.at("metadata"));
+    }
+    let own = value["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    if own.is_empty() {
+        value["metadata"]["namespace"] = connection.namespace.clone().into();
+    } else if connection.namespace_is_given && own != connection.namespace {
+        bail!(
+            "{}: the namespace from the provided object \"{own}\" does not match the namespace \"{}\". You must pass '--namespace={own}' to perform this operation.",
+            document.at("metadata.namespace"),
+            connection.namespace
+        );
+    }
+    Ok(())
+}
+
+/// Two names that map to the same one are two objects: the second is refused.
+pub fn check_names(before: &Value, after: &Value) -> Result<()> {
+    let original = |object: &Value| {
+        let annotations = &object["metadata"]["annotations"];
+        annotations[ORIGINAL_NAME].as_str().unwrap_or(name_of(object)).to_owned()
+    };
+    let (old, new) = (original(before), original(after));
+    if old != new {
+        bail!("{new:?} and {old:?} both become {:?}: rename one of them", name_of(after));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_that_become_one_are_refused() {
+        let plain = json!({"metadata": {"name": "rr-one"}});
+        let mapped = json!({"metadata": {"name": "rr-one", "annotations": {ORIGINAL_NAME: "rr_one"}}});
+        assert!(check_names(&plain, &plain).is_ok());
+        assert!(check_names(&mapped, &mapped).is_ok());
+        let error = check_names(&plain, &mapped).expect_err("two names").to_string();
+        assert_eq!(error, "\"rr_one\" and \"rr-one\" both become \"rr-one\": rename one of them");
+        assert!(check_names(&mapped, &plain).is_err());
+    }
+
+    #[test]
+    fn refusals_name_their_fields() {
+        let refusal = |message: &str, details: Value| Refusal {
+            code: 400,
+            reason: "BadRequest".into(),
+            message: message.into(),
+            details,
+        };
+        let unknown = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.replica\", unknown field \"spec.x\"";
+        assert_eq!(fields_of(&refusal(unknown, Value::Null)), ["spec.replica", "spec.x"]);
+        let causes = json!({"causes": [{"field": "spec.replicas", "message": "bad"}, {"message": "x"}]});
+        assert_eq!(fields_of(&refusal("bad", causes)), ["spec.replicas"]);
+    }
+}
