@@ -5,6 +5,7 @@ use crate::eviction::Thresholds;
 use crate::host::{Dns, Paths};
 use crate::node::Machine;
 use crate::pod_network::PodNetwork;
+use crate::provider::PodProvider;
 use crate::runtime::Runtime;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Taint;
@@ -81,7 +82,9 @@ pub struct Config {
     pub certificates: Option<Certificates>,
     /// The folder of static pods.
     pub manifests: Option<PathBuf>,
-    /// The container runtime.
+    /// What runs the pods instead of this machine.
+    pub provider: Option<Arc<dyn PodProvider>>,
+    /// The container runtime of this machine.
     pub runtime: RuntimeConfig,
     /// The network of pods.
     pub network: NetworkConfig,
@@ -130,6 +133,7 @@ impl Config {
             api: ApiConfig::None,
             certificates: None,
             manifests: None,
+            provider: None,
             runtime: RuntimeConfig::Containerd { socket: "/run/containerd/containerd.sock".into() },
             network: NetworkConfig::Node(Box::default()),
             pod_cidrs: Vec::new(),

@@ -1,9 +1,9 @@
 //! Runs the pods of one node.
 //!
 //! ```text
-//! sources ──> pods ──> worker (one per pod) ──> plan ──> runtime, pod_network, host
-//!                         │                               (containerd, bridge, volumes)
-//!                         └──> statuses, events ──> apiserver
+//! sources ──> pods ──> PodProvider: the local node ──> worker (one per pod) ──> plan ──> runtime, pod_network, host
+//!                             │                                                          (containerd, bridge, volumes)
+//!                             └──> changes ──> statuses ──> apiserver
 //! node ──> the Node, its status and lease          server <── kubectl, through the apiserver
 //! ```
 //!
@@ -21,13 +21,15 @@ pub mod hash;
 mod health;
 pub mod host;
 mod image_gc;
+pub mod local;
 mod log_rotation;
 pub mod node;
 pub mod objects;
 pub mod plan;
 pub mod pod_network;
-pub mod pods;
+mod pods;
 pub mod probe;
+pub mod provider;
 mod run;
 pub mod runtime;
 mod serve;

@@ -4,7 +4,7 @@
 //! 0.log ──> 0.log.20261116-120000 ──> 0.log.20261116-120000.gz ──> gone
 //! ```
 
-use crate::pods::PodTable;
+use crate::local::PodTable;
 use crate::shared::Shared;
 use crate::worker::pod_ref;
 use jiff::Timestamp;

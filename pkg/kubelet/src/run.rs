@@ -4,14 +4,17 @@ use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig};
 use crate::error::Error;
 use crate::events::Events;
 use crate::eviction::Evictions;
+use crate::health::Pulse;
 use crate::host::Host;
 use crate::image_gc::{ImageGc, Thresholds};
+use crate::local::{self, LocalNode};
 use crate::log_rotation;
 use crate::node::{NodeAgent, Settings};
 use crate::objects::Objects;
 use crate::plan::NodeFacts;
 use crate::pod_network::{NodeNetwork, PodNetwork};
-use crate::pods::{PodTable, Pods};
+use crate::pods::{Known, Pods};
+use crate::provider::PodProvider;
 use crate::runtime::Runtime;
 use crate::runtime::containerd::{self, Containerd};
 use crate::serve;
@@ -19,14 +22,15 @@ use crate::server;
 use crate::services::Services;
 use crate::shared::Shared;
 use crate::sources;
-use crate::statuses::Statuses;
 use crate::volumes::Volumes;
 use kube::Client;
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
-use tokio::sync::{Notify, mpsc, watch};
+use std::time::Instant;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -35,12 +39,10 @@ const TOLD: usize = 256;
 
 /// Runs until the token is cancelled. Pods stay as they are: the next kubelet takes them up.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
-    let runtime = runtime(&config)?;
     if let Some(certificates) = &config.certificates {
         certificates.bootstrap(&shutdown).await?;
     }
     let client = client(&config).await?;
-    let network = network(&config).await?;
     let mut tasks: JoinSet<()> = JoinSet::new();
     let events = match &client {
         None => Events::default(),
@@ -56,78 +58,16 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         Some(server) => Some(serve::bind(server).await?),
         None => None,
     };
-    let port = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map_or(0, |at| at.port());
-    let services = Arc::new(Services::new(client.is_some()));
-    let host = config.simulated.is_none().then(|| host(&config, &client, &services, &addresses, &shutdown));
-    let shared = Arc::new(Shared {
-        runtime,
-        network,
-        events: events.clone(),
-        statuses: Arc::new(Statuses::default()),
-        facts: RwLock::new(NodeFacts { addresses: addresses.clone(), runtime: "containerd".into() }),
-        pressure: RwLock::default(),
-        host,
-    });
-    let table = Arc::new(PodTable::default());
-    let node = watch::channel(None).0;
-    let images_changed = Arc::new(Notify::new());
-    let mut awaited = BTreeSet::new();
-    let (tell, told) = mpsc::channel(TOLD);
-    if let Some(path) = config.manifests.clone() {
-        awaited.insert("files");
-        let folder = sources::files::Folder::new(path, config.node_name.clone(), events.clone())?;
-        tasks.spawn(folder.run(tell.clone(), shutdown.clone()));
-    }
-    let node_seen = node.subscribe();
-    if let (Some(client), Some(certificates)) =
-        (&client, config.certificates.clone().filter(|own| own.rotate))
-    {
-        tasks.spawn(certificates.renew(client.clone(), shutdown.clone()));
-    }
-    if let Some(client) = &client {
-        awaited.insert("api");
-        tasks.spawn(sources::api::run(
-            client.clone(),
-            config.node_name.clone(),
-            tell.clone(),
-            shutdown.clone(),
-        ));
-        tasks.spawn(shared.statuses.clone().run(client.clone(), shutdown.clone()));
-        if shared.host.is_some() {
-            let (services, client, shutdown) = (services.clone(), client.clone(), shutdown.clone());
-            tasks.spawn(async move { services.run(client, shutdown).await });
+    let provider: Arc<dyn PodProvider> = match &config.provider {
+        Some(given) => given.clone(),
+        None => {
+            let parts = Parts { client: &client, events: &events, addresses: &addresses };
+            local_node(&config, parts, &mut tasks, &shutdown).await?
         }
-        if config.register {
-            let agent = NodeAgent {
-                settings: settings(&config, &addresses, port),
-                client: client.clone(),
-                shared: shared.clone(),
-                events: events.clone(),
-                node,
-                images_changed: images_changed.clone(),
-            };
-            tasks.spawn(agent.run(shutdown.clone()));
-        }
-    }
-    let pods = Pods::new(
-        shared.clone(),
-        table.clone(),
-        node_seen,
-        config.node_name.clone(),
-        client.clone(),
-        awaited,
-        images_changed.clone(),
-    );
-    drop(tell);
-    look_after_the_node(&config, &shared, &table, images_changed, &mut tasks, &shutdown);
-    if let (Some(listener), Some(server)) = (listener, &config.server) {
-        let serving = serve::serving(&config, server, &addresses)?;
-        let api = server::Config::new(config.node_name.clone(), serving, client.clone());
-        let answers = Arc::new(serve::Answers { table: table.clone(), config: serve::shown(&config) });
-        tasks.spawn(server::run(api, listener, shared.runtime.clone(), answers, shutdown.clone()));
-    }
-    tasks.spawn(pods.run(told, shutdown.clone()));
-    tracing::info!(node = config.node_name, "kubelet runs");
+    };
+    let kubelet = Kubelet { config, client, events, addresses, provider };
+    kubelet.start(listener, &mut tasks, &shutdown)?;
+    tracing::info!(node = kubelet.config.node_name, "kubelet runs");
     shutdown.cancelled().await;
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {
@@ -137,20 +77,128 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     Ok(())
 }
 
-/// What goes on beside the pods: logs that grow, images that nobody uses, pods that have to go.
-fn look_after_the_node(
+/// What is the same whatever runs the pods.
+struct Kubelet {
+    config: Config,
+    client: Option<Client>,
+    events: Events,
+    addresses: Vec<String>,
+    provider: Arc<dyn PodProvider>,
+}
+
+impl Kubelet {
+    /// Starts everything: the sources of pods, the statuses, the node, its API, and the provider itself.
+    fn start(
+        &self,
+        listener: Option<TcpListener>,
+        tasks: &mut JoinSet<()>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), Error> {
+        let Kubelet { config, client, events, provider, .. } = self;
+        let (tell, told) = mpsc::channel(TOLD);
+        let port = listener.as_ref().and_then(|at| at.local_addr().ok()).map_or(0, |at| at.port());
+        let mut pods = Pods {
+            provider: provider.clone(),
+            statuses: Arc::default(),
+            node: watch::channel(None).1,
+            node_name: config.node_name.clone(),
+            client: client.clone(),
+            awaited: BTreeSet::new(),
+            node_changed: Arc::default(),
+            pulse: Arc::default(),
+            known: Known::default(),
+        };
+        if let Some(path) = config.manifests.clone() {
+            pods.awaited.insert("files");
+            let folder = sources::files::Folder::new(path, config.node_name.clone(), events.clone())?;
+            tasks.spawn(folder.run(tell.clone(), shutdown.clone()));
+        }
+        if let Some(client) = client {
+            pods.awaited.insert("api");
+            let node = config.node_name.clone();
+            tasks.spawn(sources::api::run(client.clone(), node, tell.clone(), shutdown.clone()));
+            tasks.spawn(pods.statuses.clone().run(client.clone(), shutdown.clone()));
+            if let Some(certificates) = config.certificates.clone().filter(|own| own.rotate) {
+                tasks.spawn(certificates.renew(client.clone(), shutdown.clone()));
+            }
+            if config.register {
+                let agent = NodeAgent {
+                    settings: settings(config, &self.addresses, port),
+                    client: client.clone(),
+                    provider: provider.clone(),
+                    events: events.clone(),
+                    node: watch::channel(None).0,
+                    changed: pods.node_changed.clone(),
+                };
+                pods.node = agent.node.subscribe();
+                tasks.spawn(agent.run(shutdown.clone()));
+            }
+        }
+        if let (Some(listener), Some(server)) = (listener, &config.server) {
+            let serving = serve::serving(config, server, &self.addresses)?;
+            let mut api = server::Config::new(config.node_name.clone(), serving, client.clone());
+            api.health = health(pods.pulse.clone(), provider.clone());
+            api.configz = serve::shown(config);
+            tasks.spawn(server::run(api, listener, provider.clone(), shutdown.clone()));
+        }
+        tasks.spawn(provider.clone().run(shutdown.clone()));
+        tasks.spawn(pods.run(told, shutdown.clone()));
+        Ok(())
+    }
+}
+
+fn health(pulse: Arc<Pulse>, provider: Arc<dyn PodProvider>) -> Arc<server::Health> {
+    Arc::new(move || {
+        if pulse.is_stuck(Instant::now()) {
+            return Err("sync Loop took longer than expected".into());
+        }
+        provider.health()
+    })
+}
+
+/// What the local node is made of.
+struct Parts<'a> {
+    client: &'a Option<Client>,
+    events: &'a Events,
+    addresses: &'a [String],
+}
+
+/// This machine, with what goes on beside its pods: logs that grow, images that nobody uses, pods that have to go.
+async fn local_node(
     config: &Config,
-    shared: &Arc<Shared>,
-    table: &Arc<PodTable>,
-    changed: Arc<Notify>,
+    parts: Parts<'_>,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
-) {
+) -> Result<Arc<LocalNode>, Error> {
+    let Parts { client, events, addresses } = parts;
+    let services = Arc::new(Services::new(client.is_some()));
+    let host = config.simulated.is_none().then(|| host(config, client, &services, addresses, shutdown));
+    let shared = Arc::new(Shared {
+        runtime: runtime(config)?,
+        network: network(config).await?,
+        events: events.clone(),
+        outbox: Arc::default(),
+        facts: RwLock::new(NodeFacts { addresses: addresses.to_vec(), runtime: "containerd".into() }),
+        pressure: RwLock::default(),
+        host,
+    });
+    let own = local::Settings {
+        max_pods: config.max_pods,
+        eviction: config.eviction_hard.clone(),
+        root: config.paths.root.clone(),
+        has_ranges: !config.pod_cidrs.is_empty(),
+        machine: config.simulated.clone(),
+    };
+    let node = LocalNode::new(shared.clone(), own, shutdown.clone());
     if shared.host.is_none() {
-        return;
+        return Ok(node);
+    }
+    if let Some(client) = client.clone() {
+        let shutdown = shutdown.clone();
+        tasks.spawn(async move { services.run(client, shutdown).await });
     }
     let limits = log_rotation::Limits { bytes: config.log_max_bytes, files: config.log_max_files };
-    tasks.spawn(log_rotation::run(shared.clone(), table.clone(), limits, shutdown.clone()));
+    tasks.spawn(log_rotation::run(shared.clone(), node.table.clone(), limits, shutdown.clone()));
     let images = Arc::new(ImageGc {
         runtime: shared.runtime.clone(),
         events: shared.events.clone(),
@@ -160,16 +208,16 @@ fn look_after_the_node(
     });
     tasks.spawn(images.clone().run(shutdown.clone()));
     let evictions = Evictions {
-        shared: shared.clone(),
-        table: table.clone(),
+        shared,
+        table: node.table.clone(),
         node_name: config.node_name.clone(),
         root: config.paths.root.clone(),
         thresholds: config.eviction_hard.clone(),
         stays: config.pressure_stays.try_into().unwrap_or(jiff::SignedDuration::MAX),
         images,
-        changed,
     };
     tasks.spawn(evictions.run(shutdown.clone()));
+    Ok(node)
 }
 
 fn runtime(config: &Config) -> Result<Arc<dyn Runtime>, Error> {
@@ -237,12 +285,8 @@ fn settings(config: &Config, addresses: &[String], port: u16) -> Settings {
         hostname: config.hostname.clone(),
         labels: config.labels.clone(),
         taints: config.taints.clone(),
-        max_pods: config.max_pods,
         port,
-        root: config.paths.root.clone(),
         pod_cidrs: config.pod_cidrs.clone(),
-        eviction: config.eviction_hard.clone(),
-        machine: config.simulated.clone(),
     }
 }
 

@@ -2,36 +2,13 @@
 
 use crate::config::{ApiConfig, Config, ServerConfig};
 use crate::error::Error;
-use crate::pods::PodTable;
-use crate::server::{self, Serving};
+use crate::server::Serving;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
 use tokio::net::TcpListener;
-
-/// What the server asks about pods.
-pub(crate) struct Answers {
-    pub table: Arc<PodTable>,
-    pub config: Value,
-}
-
-impl server::Pods for Answers {
-    fn pods(&self) -> Vec<Arc<Pod>> {
-        self.table.pods()
-    }
-
-    fn sync_loop(&self) -> Result<(), String> {
-        self.table.health(std::time::Instant::now())
-    }
-
-    fn config(&self) -> Value {
-        self.config.clone()
-    }
-}
 
 /// The configuration as `/configz` shows it.
 pub(crate) fn shown(config: &Config) -> Value {

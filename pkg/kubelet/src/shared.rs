@@ -2,11 +2,11 @@
 
 use crate::events::Events;
 use crate::host::Host;
+use crate::local::Outbox;
 use crate::node::Pressure;
 use crate::plan::{ADDRESSES, NodeFacts};
 use crate::pod_network::PodNetwork;
 use crate::runtime::Runtime;
-use crate::statuses::Statuses;
 use crate::worker::pod_ref;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
@@ -20,8 +20,8 @@ pub(crate) struct Shared {
     pub network: Arc<dyn PodNetwork>,
     /// Tells what happens.
     pub events: Events,
-    /// Writes statuses.
-    pub statuses: Arc<Statuses>,
+    /// Takes what has changed.
+    pub outbox: Arc<Outbox>,
     /// What plans need to know of the node.
     pub facts: RwLock<NodeFacts>,
     /// What the node is short of.

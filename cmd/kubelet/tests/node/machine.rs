@@ -12,7 +12,7 @@ use std::fs::File;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testing::{PATIENCE, TestServer, eventually};
 
 const ADDRESS: &str = "192.168.77.1";
@@ -63,16 +63,75 @@ impl Machine {
 
     /// With an apiserver and a kubelet whose node is ready.
     pub async fn ready() -> Machine {
+        Machine::ready_with(&[]).await
+    }
+
+    /// The same, with more flags.
+    pub async fn ready_with(flags: &[&str]) -> Machine {
         let mut machine = Machine::new(true).await;
-        machine.start();
-        let nodes: Api<Node> = Api::all(machine.server().admin());
-        eventually("the node is ready", || async {
-            let node = nodes.get_opt(NAME).await.expect("an answer")?;
+        machine.start_with(flags);
+        machine.until_node("Ready", "True").await;
+        machine
+    }
+
+    /// Waits until a condition of the node is as wanted.
+    pub async fn until_node(&self, condition: &str, status: &str) {
+        let nodes: Api<Node> = Api::all(self.server().admin());
+        eventually(&format!("the node's {condition} is {status}"), || async {
+            let node = nodes.get_opt(NAME).await.ok()??;
             let conditions = node.status?.conditions?;
-            conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(())
+            conditions.iter().any(|c| c.type_ == condition && c.status == status).then_some(())
         })
         .await;
-        machine
+    }
+
+    /// As if the power had failed: nothing runs any more, and what is kept in memory is gone. containerd is started
+    /// again, the kubelet is not.
+    pub fn reboot(&mut self) {
+        self.kill();
+        self.containerd.kill();
+        let dir = self.containerd.dir().display().to_string();
+        self.shims().into_iter().for_each(kill);
+        let groups = self.containerd.cgroups();
+        for group in &groups {
+            let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            text.lines().filter_map(|pid| pid.parse().ok()).for_each(kill);
+        }
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if String::from_utf8_lossy(&command).starts_with(&dir) {
+                kill(pid);
+            }
+        }
+        let mut mounts = self.containerd.mounts();
+        mounts.reverse();
+        for mount in mounts {
+            let _ = Command::new("umount").arg("-l").arg(mount).stderr(Stdio::null()).status();
+        }
+        for dir in ["kubelet-run", "state"] {
+            let _ = std::fs::remove_dir_all(self.dir(dir));
+        }
+        for link in self.links() {
+            let _ = Command::new("ip").args(["link", "del", &link]).stderr(Stdio::null()).status();
+        }
+        let mut left = groups;
+        left.sort_by_key(|group| std::cmp::Reverse(group.components().count()));
+        let ends = Instant::now() + PATIENCE;
+        while left.iter().any(|group| std::fs::remove_dir(group).is_err() && group.exists()) {
+            assert!(Instant::now() < ends, "control groups stay: {left:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.containerd.start_again();
+    }
+
+    /// The network devices that pods have brought.
+    fn links(&self) -> Vec<String> {
+        let listed = Command::new("ip").args(["-o", "link", "show"]).output().expect("ip");
+        let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let names = text.lines().filter_map(|line| line.split(": ").nth(1));
+        let names = names.map(|name| name.split('@').next().unwrap_or_default().to_owned());
+        names.filter(|name| name != "lo" && name != "eth0").collect()
     }
 
     pub fn server(&self) -> &TestServer {
@@ -89,6 +148,11 @@ impl Machine {
 
     /// Starts the kubelet.
     pub fn start(&mut self) {
+        self.start_with(&[]);
+    }
+
+    /// Starts the kubelet with more flags.
+    pub fn start_with(&mut self, flags: &[&str]) {
         let number = self.starts.replace_with(|starts| *starts + 1);
         let log = File::create(self.dir(&format!("kubelet-{number}.log"))).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubelet"));
@@ -112,7 +176,12 @@ impl Machine {
             let user = format!("system:node:{NAME}");
             command.arg("--kubeconfig").arg(server.kubeconfig(server.address(), &user, &["system:nodes"]));
         }
-        command.env("LOG", "warn,kubelet=debug").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+            .args(flags)
+            .env("LOG", "warn,kubelet=debug")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
         self.kubelet = Some(command.spawn().expect("the kubelet starts"));
     }
 
@@ -137,7 +206,9 @@ impl Machine {
             spec.get("terminationGracePeriodSeconds").cloned().unwrap_or(1.into());
         for list in ["containers", "initContainers"] {
             for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                container["image"] = "busybox".into();
+                if container["image"].is_null() {
+                    container["image"] = "busybox".into();
+                }
                 container["imagePullPolicy"] = "IfNotPresent".into();
             }
         }
@@ -207,18 +278,13 @@ impl Machine {
         text
     }
 
-    /// Waits until nothing of pods is left on the machine: containers, network devices, mounts, cgroups, folders.
+    /// Waits until nothing of pods is left on the machine: containers, snapshots, processes, network devices, addresses,
+    /// mounts, cgroups, folders.
     pub async fn nothing_is_left(&self) {
-        self.nothing_is_left_but(&[]).await;
-    }
-
-    /// The same, but for what begins with one of these.
-    pub async fn nothing_is_left_but(&self, known: &[&str]) {
         let left = RefCell::new(Vec::new());
         let waiting = tokio::time::timeout(PATIENCE, async {
             loop {
-                let mut now = self.left();
-                now.retain(|left| !known.iter().any(|known| left.starts_with(known)));
+                let now = self.left();
                 if now.is_empty() {
                     return;
                 }
@@ -236,8 +302,21 @@ impl Machine {
         self.containerd.shims("k8s.io")
     }
 
+    /// What containerd lists, such as its containers.
+    fn listed(&self, what: &[&str]) -> Vec<String> {
+        let socket = self.containerd.socket().display().to_string();
+        let listed =
+            Command::new("ctr").args(["--address", &socket, "--namespace", "k8s.io"]).args(what).output();
+        let text = String::from_utf8_lossy(&listed.expect("ctr").stdout).into_owned();
+        text.lines().map(|line| format!("{} {line}", what[0])).collect()
+    }
+
     fn left(&self) -> Vec<String> {
-        let mut left = Vec::new();
+        let mut left = self.listed(&["containers", "list", "-q"]);
+        left.extend(self.listed(&["tasks", "list", "-q"]));
+        // Those of images stay.
+        let snapshots = self.listed(&["snapshots", "list"]);
+        left.extend(snapshots.into_iter().filter(|line| line.ends_with("Active")));
         let list = |dir: PathBuf, left: &mut Vec<String>| {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
             left.extend(entries.map(|entry| entry.path().display().to_string()));
@@ -246,12 +325,18 @@ impl Machine {
         list(self.dir("logs"), &mut left);
         list(self.dir("container-logs"), &mut left);
         list(self.dir("kubelet-run/netns"), &mut left);
+        list(self.dir("kubelet-run/runtime/io"), &mut left);
+        list(self.dir("kubelet-run/runtime/sandboxes"), &mut left);
+        // Each holds an address.
+        list(self.dir("kubelet/network/pods"), &mut left);
         left.extend(self.shims().iter().map(|pid| {
             let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             format!("process {pid}: {}", command.replace('\0', " "))
         }));
         let inside = |path: &PathBuf| {
-            path.starts_with(self.dir("kubelet")) || path.starts_with(self.dir("kubelet-run"))
+            // A test may have mounted a disk there.
+            (path.starts_with(self.dir("kubelet")) && *path != self.dir("kubelet"))
+                || path.starts_with(self.dir("kubelet-run"))
         };
         left.extend(
             self.containerd
@@ -276,6 +361,11 @@ impl Drop for Machine {
             let _ = Command::new("umount").arg("-l").arg(entry.path()).stderr(Stdio::null()).status();
         }
     }
+}
+
+fn kill(pid: i32) {
+    // It may be gone already.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
 }
 
 pub fn is_ready(pod: &Value) -> bool {

@@ -15,9 +15,10 @@ pub use rank::{ContainerUse, Eviction, PodUse, choose, is_critical, over_their_l
 pub use thresholds::{HARD, Met, Pressed, Signal, Thresholds};
 
 use crate::image_gc::ImageGc;
+use crate::local::PodTable;
 use crate::node::{Machine, Pressure};
 use crate::plan::Ending;
-use crate::pods::PodTable;
+use crate::provider::Change;
 use crate::shared::Shared;
 use crate::worker::pod_ref;
 use client::EventType;
@@ -26,7 +27,6 @@ use k8s_openapi::api::core::v1::Pod;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -46,8 +46,6 @@ pub(crate) struct Evictions {
     /// How long a condition stays after its cause is gone.
     pub stays: SignedDuration,
     pub images: Arc<ImageGc>,
-    /// Told when the node has something else to say of itself.
-    pub changed: Arc<Notify>,
 }
 
 impl Evictions {
@@ -95,7 +93,7 @@ impl Evictions {
         let before = std::mem::replace(&mut *self.shared.pressure.write(), pressure);
         if before != pressure {
             tracing::warn!(?pressure, "what the node is short of");
-            self.changed.notify_one();
+            self.shared.outbox.put(Change::Node);
         }
     }
 

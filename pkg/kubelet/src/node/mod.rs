@@ -1,7 +1,7 @@
 //! This machine as a Node of the cluster: registered, described, alive.
 //!
 //! ```text
-//! Machine::read ──> status(facts, before, now) ──> patched when it changes, or every five minutes
+//! PodProvider::describe ──> status(facts, before, now) ──> patched when it changes, or every five minutes
 //! Lease, every ten seconds, whatever happens
 //! watch of the own Node ──> pod ranges, labels
 //! ```
@@ -12,12 +12,10 @@ mod register;
 mod status;
 
 pub use machine::Machine;
-pub use status::{Facts, Pressure, node_status};
+pub use status::{Facts, Pressure, amounts, node_status};
 
 use crate::events::Events;
-use crate::eviction::Thresholds;
-use crate::host::Capacity;
-use crate::shared::Shared;
+use crate::provider::PodProvider;
 use client::EventType;
 use futures::StreamExt;
 use ipnet::IpNet;
@@ -27,7 +25,6 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -52,28 +49,21 @@ pub struct Settings {
     pub labels: BTreeMap<String, String>,
     /// Taints that it begins with.
     pub taints: Vec<Taint>,
-    /// Pods that it runs at most.
-    pub max_pods: u32,
     /// Where its API is served; 0: nowhere.
     pub port: u16,
-    /// Where its disk is looked at.
-    pub root: PathBuf,
     /// Ranges of pod addresses that it is given by flag.
     pub pod_cidrs: Vec<IpNet>,
-    /// What must be left of it.
-    pub eviction: Thresholds,
-    /// What it has, where that is not asked of the machine: simulated nodes.
-    pub machine: Option<Machine>,
 }
 
 /// Keeps the node in the API as it is.
 pub(crate) struct NodeAgent {
     pub settings: Settings,
     pub client: Client,
-    pub shared: Arc<Shared>,
+    pub provider: Arc<dyn PodProvider>,
     pub events: Events,
     pub node: watch::Sender<Option<Arc<Node>>>,
-    pub images_changed: Arc<Notify>,
+    /// Told when there is something else to say.
+    pub changed: Arc<Notify>,
 }
 
 impl NodeAgent {
@@ -100,7 +90,8 @@ impl NodeAgent {
                 Ok(watcher::Event::Delete(_)) => {
                     // It will be registered again.
                     self.node.send_replace(None);
-                    self.images_changed.notify_one();
+                    self.provider.node_seen(None).await;
+                    self.changed.notify_one();
                 }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(error = crate::error::chain(&error), "watch the own node"),
@@ -110,21 +101,9 @@ impl NodeAgent {
 
     async fn seen(&self, mut node: Node) {
         node.metadata.managed_fields = None;
-        let ranges: Vec<IpNet> = node
-            .spec
-            .iter()
-            .flat_map(|spec| spec.pod_cidrs.iter().flatten())
-            .filter_map(|range| range.parse().ok())
-            .collect();
-        let before = self.node.borrow().as_ref().and_then(|node| node.spec.clone()?.pod_cidrs);
-        let now = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone());
-        self.node.send_replace(Some(Arc::new(node)));
-        if before != now && !ranges.is_empty() && self.settings.pod_cidrs.is_empty() {
-            if let Err(error) = self.shared.network.set_ranges(&ranges).await {
-                tracing::error!(error = crate::error::chain(&error), "set up the network of pods");
-            }
-            self.images_changed.notify_one();
-        }
+        let node = Arc::new(node);
+        self.node.send_replace(Some(node.clone()));
+        self.provider.node_seen(Some(node)).await;
     }
 
     /// Registers the node and keeps its status.
@@ -175,7 +154,7 @@ impl NodeAgent {
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = self.images_changed.notified() => {}
+                () = self.changed.notified() => {}
             }
         }
     }
@@ -208,36 +187,6 @@ impl NodeAgent {
     }
 
     async fn facts(&self) -> Facts {
-        let version = self.shared.runtime.version().await;
-        let images = self.shared.runtime.images().await.unwrap_or_default();
-        let machine = match &self.settings.machine {
-            Some(machine) => machine.clone(),
-            None => Machine::read(&self.settings.root),
-        };
-        let facts = Facts {
-            settings: self.settings.clone(),
-            machine,
-            pressure: *self.shared.pressure.read(),
-            runtime: version.map_err(|error| crate::error::chain(&error)),
-            network: self.shared.network.ready(),
-            images,
-        };
-        self.publish(&facts);
-        facts
-    }
-
-    /// What the rest of the kubelet goes by.
-    fn publish(&self, facts: &Facts) {
-        let mut known = self.shared.facts.write();
-        known.addresses.clone_from(&self.settings.addresses);
-        if let Ok(version) = &facts.runtime {
-            known.runtime = version.split(':').next().unwrap_or("containerd").to_owned();
-        }
-        drop(known);
-        if let Some(host) = &self.shared.host {
-            let (capacity, allocatable): (Capacity, Capacity) = facts.amounts();
-            *host.capacity.write() = capacity;
-            *host.allocatable.write() = allocatable;
-        }
+        Facts { settings: self.settings.clone(), now: self.provider.describe().await }
     }
 }

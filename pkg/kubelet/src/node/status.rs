@@ -1,8 +1,9 @@
 //! The status of the node, from what is known of it.
 
 use super::{Machine, Settings};
-use crate::eviction::Signal;
+use crate::eviction::{Signal, Thresholds};
 use crate::host::Capacity;
+use crate::provider::Described;
 use crate::runtime::Image;
 use api::Quantity;
 use jiff::Timestamp;
@@ -23,16 +24,8 @@ const MOST_NAMES: usize = 5;
 pub struct Facts {
     /// How it presents itself.
     pub settings: Settings,
-    /// The machine.
-    pub machine: Machine,
-    /// What it is short of.
-    pub pressure: Pressure,
-    /// The runtime's version, or why it does not serve.
-    pub runtime: Result<String, String>,
-    /// Whether pods can be attached to the network; if not, why.
-    pub network: Result<(), String>,
-    /// Images.
-    pub images: Vec<Image>,
+    /// How it is.
+    pub now: Described,
 }
 
 /// What the node is short of.
@@ -46,63 +39,57 @@ pub struct Pressure {
     pub pids: bool,
 }
 
-impl Facts {
-    /// Capacity and what pods may use of it.
-    pub fn amounts(&self) -> (Capacity, Capacity) {
-        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let binary = |bytes: u64| {
-            let text = format!("{}Ki", bytes / 1024);
-            text.parse::<Quantity>().unwrap_or_default()
-        };
-        let machine = &self.machine;
-        let mut capacity = Capacity::from([
-            ("cpu".to_owned(), Quantity::from_value(signed(machine.cpus))),
-            ("memory".to_owned(), binary(machine.memory_bytes)),
-            ("ephemeral-storage".to_owned(), binary(machine.disk_bytes)),
-            ("pods".to_owned(), Quantity::from_value(i64::from(self.settings.max_pods))),
-        ]);
-        for (size_kb, count) in &machine.huge_pages {
-            let unit =
-                if size_kb % 1024 == 0 { format!("{}Mi", size_kb / 1024) } else { format!("{size_kb}Ki") };
-            let unit = if unit == "1024Mi" { "1Gi".to_owned() } else { unit };
-            capacity.insert(format!("hugepages-{unit}"), binary(size_kb * count * 1024));
-        }
-        let mut allocatable = capacity.clone();
-        let kept = |signal: Signal, all: u64| self.settings.eviction.least(signal, all);
-        let left = machine.memory_bytes.saturating_sub(kept(Signal::Memory, machine.memory_bytes));
-        allocatable.insert("memory".to_owned(), binary(left));
-        let left = machine.disk_bytes.saturating_sub(kept(Signal::Disk, machine.disk_bytes));
-        allocatable.insert("ephemeral-storage".to_owned(), Quantity::from_value(signed(left)));
-        (capacity, allocatable)
+/// What a machine has, and what pods may use of it.
+pub fn amounts(machine: &Machine, max_pods: u32, eviction: &Thresholds) -> (Capacity, Capacity) {
+    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let binary = |bytes: u64| {
+        let text = format!("{}Ki", bytes / 1024);
+        text.parse::<Quantity>().unwrap_or_default()
+    };
+    let mut capacity = Capacity::from([
+        ("cpu".to_owned(), Quantity::from_value(signed(machine.cpus))),
+        ("memory".to_owned(), binary(machine.memory_bytes)),
+        ("ephemeral-storage".to_owned(), binary(machine.disk_bytes)),
+        ("pods".to_owned(), Quantity::from_value(i64::from(max_pods))),
+    ]);
+    for (size_kb, count) in &machine.huge_pages {
+        let unit = if size_kb % 1024 == 0 { format!("{}Mi", size_kb / 1024) } else { format!("{size_kb}Ki") };
+        let unit = if unit == "1024Mi" { "1Gi".to_owned() } else { unit };
+        capacity.insert(format!("hugepages-{unit}"), binary(size_kb * count * 1024));
     }
+    let mut allocatable = capacity.clone();
+    let left = machine.memory_bytes.saturating_sub(eviction.least(Signal::Memory, machine.memory_bytes));
+    allocatable.insert("memory".to_owned(), binary(left));
+    let left = machine.disk_bytes.saturating_sub(eviction.least(Signal::Disk, machine.disk_bytes));
+    allocatable.insert("ephemeral-storage".to_owned(), Quantity::from_value(signed(left)));
+    (capacity, allocatable)
 }
 
 /// Works it out.
 pub fn node_status(facts: &Facts, before: &NodeStatus, now: Timestamp) -> NodeStatus {
-    let (capacity, allocatable) = facts.amounts();
-    let amounts = |amounts: Capacity| {
-        amounts.into_iter().map(|(name, amount)| (name, ApiQuantity(amount.to_string()))).collect()
+    let amounts = |amounts: &Capacity| {
+        amounts.iter().map(|(name, amount)| (name.clone(), ApiQuantity(amount.to_string()))).collect()
     };
-    let settings = &facts.settings;
+    let Facts { settings, now: described } = facts;
     let address = |type_: &str, address: &str| NodeAddress { type_: type_.into(), address: address.into() };
     let mut addresses: Vec<NodeAddress> =
         settings.addresses.iter().map(|ip| address("InternalIP", ip)).collect();
     addresses.push(address("Hostname", &settings.hostname));
-    let machine = &facts.machine;
+    let machine = &described.machine;
     let port = i32::from(settings.port);
     NodeStatus {
-        capacity: Some(amounts(capacity)),
-        allocatable: Some(amounts(allocatable)),
+        capacity: Some(amounts(&described.capacity)),
+        allocatable: Some(amounts(&described.allocatable)),
         addresses: Some(addresses),
         conditions: Some(conditions(facts, before, now)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: (port > 0).then_some(DaemonEndpoint { port }),
         }),
-        images: Some(images(&facts.images)),
+        images: Some(images(&described.images)),
         node_info: Some(NodeSystemInfo {
             architecture: architecture().into(),
             boot_id: machine.boot_id.clone(),
-            container_runtime_version: facts.runtime.clone().unwrap_or_default(),
+            container_runtime_version: described.runtime.clone().unwrap_or_default(),
             kernel_version: machine.kernel.clone(),
             kube_proxy_version: String::new(),
             kubelet_version: concat!("v1.35.0+minik8s-", env!("CARGO_PKG_VERSION")).into(),
@@ -136,7 +123,7 @@ fn images(images: &[Image]) -> Vec<ContainerImage> {
 }
 
 fn conditions(facts: &Facts, before: &NodeStatus, now: Timestamp) -> Vec<NodeCondition> {
-    let pressure = facts.pressure;
+    let pressure = facts.now.pressure;
     let pressed = |type_, is: bool, bad: &'static str, good: &'static str, what: &str| {
         let (reason, message) = if is {
             (bad, format!("kubelet has {what} available").replace("has sufficient", "has insufficient"))
@@ -194,7 +181,7 @@ fn conditions(facts: &Facts, before: &NodeStatus, now: Timestamp) -> Vec<NodeCon
 
 fn readiness(facts: &Facts) -> (bool, String, String) {
     let not = |message: String| (false, "KubeletNotReady".to_owned(), message);
-    match (&facts.runtime, &facts.network) {
+    match (&facts.now.runtime, &facts.now.network) {
         (Err(why), _) => not(format!("container runtime is down: {why}")),
         (Ok(_), Err(why)) => not(format!(
             "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:{why}"
@@ -236,12 +223,8 @@ mod tests {
             hostname: "n1".into(),
             labels: Default::default(),
             taints: vec![],
-            max_pods: 110,
             port: 10250,
-            root: "/".into(),
             pod_cidrs: vec![],
-            eviction: Default::default(),
-            machine: None,
         };
         let machine = Machine {
             cpus: 2,
@@ -251,14 +234,17 @@ mod tests {
             disk_available_bytes: 500,
             ..Machine::default()
         };
-        Facts {
-            settings,
+        let (capacity, allocatable) = amounts(&machine, 110, &Thresholds::default());
+        let now = Described {
             machine,
+            capacity,
+            allocatable,
             pressure: Pressure::default(),
             runtime: Ok("containerd://1.6.20".into()),
             network: Ok(()),
             images: vec![],
-        }
+        };
+        Facts { settings, now }
     }
 
     fn said(facts: &Facts, type_: &str) -> (String, String, String) {
@@ -273,7 +259,7 @@ mod tests {
         let mut facts = facts();
         assert_eq!(said(&facts, "Ready").1, "KubeletReady");
         assert_eq!(said(&facts, "MemoryPressure").1, "KubeletHasSufficientMemory");
-        facts.pressure = Pressure { memory: true, disk: true, pids: false };
+        facts.now.pressure = Pressure { memory: true, disk: true, pids: false };
         assert_eq!(
             said(&facts, "MemoryPressure"),
             (
@@ -283,7 +269,7 @@ mod tests {
             )
         );
         assert_eq!(said(&facts, "DiskPressure").0, "True");
-        facts.network = Err("no range".into());
+        facts.now.network = Err("no range".into());
         let (status, reason, message) = said(&facts, "Ready");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "KubeletNotReady"));
         assert!(message.ends_with("message:no range"), "{message}");

@@ -96,6 +96,28 @@ impl Cgroups {
         Ok(())
     }
 
+    /// Kills every process in a group and the groups in it.
+    pub fn kill(&self, group: &str) {
+        let group = group.trim_start_matches('/');
+        let mut folders = match self.version {
+            // Every hierarchy has the same processes; this one has no realtime or thread rules of its own.
+            Version::V1 => vec![self.root.join("pids").join(group), self.root.join("memory").join(group)],
+            Version::V2 => vec![self.root.join(group)],
+        };
+        while let Some(folder) = folders.pop() {
+            let listed = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            for pid in listed.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0) {
+                // It may have ended by itself.
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
+            }
+            let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            folders.extend(entries.map(|entry| entry.path()).filter(|path| path.is_dir()));
+        }
+    }
+
     /// What a group uses now; nothing if there is no such group.
     pub fn usage(&self, group: &str, at: Timestamp) -> Option<Usage> {
         let number = |controller: &str, file: &str| -> Option<u64> {

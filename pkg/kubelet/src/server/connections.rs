@@ -112,6 +112,6 @@ async fn handle(
         Route::ResourceMetrics => stats::resource_metrics(server).await,
         Route::Metrics => stats::metrics(server).await,
         Route::Healthz => pods::health(server),
-        Route::Configz => Ok(answer::json(&serde_json::json!({ "kubeletconfig": server.pods.config() }))),
+        Route::Configz => Ok(answer::json(&serde_json::json!({ "kubeletconfig": server.configz }))),
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! apiserver ── TLS ──> identity (who, may they) ──> route ─┬─ logs    files in CRI format, followed by inotify
-//!                                                          ├─ stream  WebSocket <──> Runtime::exec, attach
+//!                                                          ├─ stream  WebSocket <──> PodProvider::exec, attach
 //!                                                          ├─ forward WebSocket, SPDY <──> a port in the pod's network
-//!                                                          └─ stats   Runtime::usage ──> summary, metrics
+//!                                                          └─ stats   PodProvider::usage ──> summary, metrics
 //! ```
 //!
-//! It reads what the kubelet and the runtime know and never changes a pod. Everybody but `system:masters` is asked
+//! It reads what the provider of pods knows and never changes a pod. Everybody but `system:masters` is asked
 //! about at the apiserver; nobody is anonymous.
 
 mod answer;
@@ -25,8 +25,7 @@ mod stream;
 mod summary;
 mod tls;
 
-use crate::runtime::Runtime;
-use k8s_openapi::api::core::v1::Pod;
+use crate::provider::PodProvider;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,25 +38,8 @@ pub use tls::{Serving, TlsError};
 /// The port that upstream's kubelet listens on.
 pub const PORT: u16 = 10250;
 
-/// What the kubelet knows of its pods.
-pub trait Pods: Send + Sync + 'static {
-    /// All pods of this node, static ones too, with the status that the kubelet would report now.
-    fn pods(&self) -> Vec<Arc<Pod>>;
-
-    /// The pod of that name. Its uid is the one that the runtime knows it by.
-    fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
-        let is_it = |pod: &Arc<Pod>| {
-            pod.metadata.namespace.as_deref() == Some(namespace) && pod.metadata.name.as_deref() == Some(name)
-        };
-        self.pods().into_iter().find(is_it)
-    }
-
-    /// An error where the loop that looks after the pods has not come round for too long.
-    fn sync_loop(&self) -> Result<(), String>;
-
-    /// The configuration, as `/configz` shows it under `kubeletconfig`.
-    fn config(&self) -> Value;
-}
+/// Says whether pods are looked after; an error where they have not been for too long.
+pub type Health = dyn Fn() -> Result<(), String> + Send + Sync;
 
 /// How to serve.
 pub struct Config {
@@ -67,6 +49,10 @@ pub struct Config {
     pub serving: Serving,
     /// Who is asked about tokens and permissions; without one only client certificates of `system:masters` get in.
     pub client: Option<kube::Client>,
+    /// Whether pods are looked after.
+    pub health: Arc<Health>,
+    /// The configuration, as `/configz` shows it under `kubeletconfig`.
+    pub configz: Value,
     /// A stream on which nothing happens for this long is ended; upstream's is four hours.
     pub idle_timeout: Duration,
 }
@@ -78,6 +64,8 @@ impl Config {
             node_name: node_name.into(),
             serving,
             client,
+            health: Arc::new(|| Ok(())),
+            configz: Value::Null,
             idle_timeout: Duration::from_secs(4 * 60 * 60),
         }
     }
@@ -86,8 +74,9 @@ impl Config {
 /// What all requests share.
 pub(crate) struct Server {
     node_name: String,
-    runtime: Arc<dyn Runtime>,
-    pods: Arc<dyn Pods>,
+    provider: Arc<dyn PodProvider>,
+    health: Arc<Health>,
+    configz: Value,
     identity: identity::Identity,
     samples: samples::Samples,
     idle_timeout: Duration,
@@ -101,15 +90,15 @@ pub(crate) struct Server {
 pub async fn run(
     config: Config,
     listener: TcpListener,
-    runtime: Arc<dyn Runtime>,
-    pods: Arc<dyn Pods>,
+    provider: Arc<dyn PodProvider>,
     shutdown: CancellationToken,
 ) {
     let server = Arc::new(Server {
         identity: identity::Identity::new(config.client, config.node_name.clone()),
         node_name: config.node_name,
-        runtime,
-        pods,
+        provider,
+        health: config.health,
+        configz: config.configz,
         samples: samples::Samples::default(),
         idle_timeout: config.idle_timeout,
         streams: TaskTracker::new(),

@@ -3,38 +3,31 @@
 use super::Server;
 use super::answer::{self, Answer, Refusal};
 use super::route::PodPath;
-use crate::runtime::{ContainerState, ContainerView, PodRef, PodView};
+use crate::runtime::{Error, PodRef};
 use http::StatusCode;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use serde_json::json;
 use std::sync::Arc;
 
 /// `/pods`: what this node is to run.
 pub fn all(server: &Server) -> Answer {
-    let items = server.pods.pods();
+    let items = server.provider.list();
     let items: Vec<&Pod> = items.iter().map(|pod| &**pod).collect();
     answer::json(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
 }
 
 /// `/runningpods`: what really runs, whoever wanted it.
 pub async fn running(server: &Server) -> Result<Answer, Refusal> {
-    let views = server
-        .runtime
-        .pods()
-        .await
-        .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let items: Vec<_> = views
+    let running = server.provider.running().await.map_err(|error| failed(&error))?;
+    let items: Vec<_> = running
         .iter()
-        .filter(|view| runs(view))
-        .map(|view| {
-            let containers: Vec<_> = view
-                .containers
+        .map(|(pod, containers)| {
+            let containers: Vec<_> = containers
                 .iter()
-                .filter(|c| is_running(c))
-                .map(|c| json!({"name": c.name, "image": c.image_ref, "resources": {}}))
+                .map(|(name, image)| json!({"name": name, "image": image, "resources": {}}))
                 .collect();
             json!({
-                "metadata": {"name": view.pod.name, "namespace": view.pod.namespace, "uid": view.pod.uid},
+                "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
                 "spec": {"containers": containers},
                 "status": {},
             })
@@ -45,7 +38,7 @@ pub async fn running(server: &Server) -> Result<Answer, Refusal> {
 
 /// `/healthz`: whether pods are still looked after.
 pub fn health(server: &Server) -> Result<Answer, Refusal> {
-    match server.pods.sync_loop() {
+    match (server.health)() {
         Ok(()) => Ok(answer::text("ok")),
         Err(why) => Err((
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -54,19 +47,23 @@ pub fn health(server: &Server) -> Result<Answer, Refusal> {
     }
 }
 
-fn runs(view: &PodView) -> bool {
-    view.sandboxes.iter().any(|sandbox| sandbox.pid.is_some())
+/// What the provider could not do.
+pub fn failed(error: &Error) -> Refusal {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-/// Whether a container runs now.
-pub fn is_running(container: &ContainerView) -> bool {
-    matches!(container.state, ContainerState::Running { .. })
+/// The pod of that name.
+pub fn named(server: &Server, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+    let is_it = |pod: &Arc<Pod>| {
+        pod.metadata.namespace.as_deref() == Some(namespace) && pod.metadata.name.as_deref() == Some(name)
+    };
+    server.provider.list().into_iter().find(is_it)
 }
 
-/// The pod that a path names, and the runtime's name for it.
+/// The pod that a path names, and the provider's name for it.
 pub fn find(server: &Server, path: &PodPath) -> Result<(Arc<Pod>, PodRef), Refusal> {
     let not_found = |text: &str| (StatusCode::NOT_FOUND, text.to_owned());
-    let pod = server.pods.pod(&path.namespace, &path.pod).ok_or_else(|| not_found("pod does not exist"))?;
+    let pod = named(server, &path.namespace, &path.pod).ok_or_else(|| not_found("pod does not exist"))?;
     let found = reference(&pod);
     match &path.uid {
         Some(uid) if *uid != found.uid => Err(not_found("pod not found")),
@@ -74,23 +71,24 @@ pub fn find(server: &Server, path: &PodPath) -> Result<(Arc<Pod>, PodRef), Refus
     }
 }
 
-/// The runtime's name for a pod.
+/// The provider's name for a pod.
 pub fn reference(pod: &Pod) -> PodRef {
-    PodRef {
-        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
-        name: pod.metadata.name.clone().unwrap_or_default(),
-        uid: pod.metadata.uid.clone().unwrap_or_default(),
-    }
+    crate::worker::pod_ref(pod)
 }
 
-/// The container that runs under a name in a pod.
-pub async fn running_container(server: &Server, pod: &PodRef, name: &str) -> Result<ContainerView, Refusal> {
-    let view = server
-        .runtime
-        .pod(pod)
-        .await
-        .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let found =
-        view.containers.into_iter().rev().find(|container| container.name == name && is_running(container));
-    found.ok_or_else(|| (StatusCode::INTERNAL_SERVER_ERROR, format!("container not found ({name:?})")))
+/// The statuses of all containers of a pod.
+pub fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let lists = pod.status.iter().flat_map(|status| {
+        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses]
+    });
+    lists.flatten().flatten()
+}
+
+/// Refuses where a pod has no container of that name that runs.
+pub fn must_run(pod: &Pod, name: &str) -> Result<(), Refusal> {
+    let runs = |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
+    if statuses(pod).any(|status| status.name == name && runs(status)) {
+        return Ok(());
+    }
+    Err((StatusCode::INTERNAL_SERVER_ERROR, format!("container not found ({name:?})")))
 }

@@ -7,7 +7,7 @@ use crate::runtime::{PodRef, Usage};
 use futures::StreamExt;
 use http::StatusCode;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -61,17 +61,13 @@ pub async fn resource_metrics(server: &Arc<Server>) -> Result<Answer, Refusal> {
 
 /// `/metrics`
 pub async fn metrics(server: &Arc<Server>) -> Result<Answer, Refusal> {
-    let views = server
-        .runtime
-        .pods()
-        .await
-        .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let running =
-        views.iter().filter(|view| view.sandboxes.iter().any(|sandbox| sandbox.pid.is_some())).count();
-    let containers = views.iter().flat_map(|view| &view.containers);
-    let (alive, ended) = containers.fold((0, 0), |(alive, ended), container| {
-        if pods::is_running(container) { (alive + 1, ended) } else { (alive, ended + 1) }
-    });
+    let running = server.provider.running().await.map_err(|error| pods::failed(&error))?;
+    let alive: usize = running.iter().map(|(_, containers)| containers.len()).sum();
+    let running = running.len();
+    let known = server.provider.list();
+    let has_ended =
+        |status: &&ContainerStatus| status.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    let ended = known.iter().flat_map(|pod| pods::statuses(pod)).filter(has_ended).count();
     let mut text = format!(
         "# HELP kubelet_node_name [ALPHA] The node's name. The count is always 1.\n# TYPE kubelet_node_name gauge\n\
          kubelet_node_name{{node={:?}}} 1\n\
@@ -83,7 +79,7 @@ pub async fn metrics(server: &Arc<Server>) -> Result<Answer, Refusal> {
          kubelet_running_containers{{container_state=\"running\"}} {alive}\n\
          kubelet_running_containers{{container_state=\"exited\"}} {ended}\n",
         server.node_name,
-        server.pods.pods().len(),
+        known.len(),
     );
     text.push_str(&process_metrics().unwrap_or_default());
     Ok(answer::metrics(text))
@@ -115,7 +111,7 @@ fn process_metrics() -> Option<String> {
 
 async fn measure(server: &Arc<Server>) -> Result<(NodeMeasured, Vec<PodMeasured>), Refusal> {
     let node = node(server).map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let known = server.pods.pods();
+    let known = server.provider.list();
     let measured = futures::stream::iter(known)
         .map(|pod| async move { measure_pod(server, &pod).await })
         .buffered(AT_ONCE);
@@ -125,7 +121,7 @@ async fn measure(server: &Arc<Server>) -> Result<(NodeMeasured, Vec<PodMeasured>
 /// `None` for a pod of which nothing runs.
 async fn measure_pod(server: &Server, pod: &Pod) -> Option<PodMeasured> {
     let reference = pods::reference(pod);
-    let usage = server.runtime.usage(&reference).await.ok().filter(|usage| !usage.is_empty())?;
+    let usage = server.provider.usage(&reference).await.ok().filter(|usage| !usage.is_empty())?;
     let started = started(pod);
     let measured = usage.into_iter().map(|(name, usage)| Measured {
         rate: server.samples.rate(Key::Container(reference.uid.clone(), name.clone()), &usage),
@@ -139,10 +135,7 @@ async fn measure_pod(server: &Server, pod: &Pod) -> Option<PodMeasured> {
 }
 
 fn started(pod: &Pod) -> BTreeMap<String, Timestamp> {
-    let statuses = pod.status.iter().flat_map(|status| {
-        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses]
-    });
-    let running = statuses.flatten().flatten().filter_map(|status| {
+    let running = pods::statuses(pod).filter_map(|status| {
         let since = status.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0;
         Some((status.name.clone(), since))
     });

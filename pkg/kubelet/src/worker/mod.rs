@@ -21,6 +21,7 @@ pub use start::labels;
 use crate::health::Pulse;
 use crate::plan::{Ending, Memory, Plan, Situation, Work, is_static, plan_pod};
 use crate::probe::Probes;
+use crate::provider::Change;
 use crate::runtime::{PodRef, PodView};
 use crate::shared::Shared;
 use crate::wake::Wake;
@@ -31,6 +32,7 @@ use outcome::Outcome;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -54,23 +56,22 @@ pub struct Handle {
     wake: Arc<Wake>,
     shown: Arc<RwLock<Arc<Pod>>>,
     pulse: Arc<Pulse>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Handle {
-    /// Starts a worker in a set of tasks; the task ends with the pod's uid when nothing of the pod is left.
-    pub(crate) fn spawn(
+    /// A worker, and what it does: that ends with the pod's uid when nothing of the pod is left.
+    pub(crate) fn new(
         shared: Arc<Shared>,
         wanted: Wanted,
-        tasks: &mut JoinSet<String>,
         shutdown: CancellationToken,
-    ) -> Handle {
+    ) -> (Handle, impl Future<Output = String> + use<>) {
         let wake = Arc::new(Wake::default());
         let shown = Arc::new(RwLock::new(wanted.pod.clone()));
         let (sender, receiver) = watch::channel(wanted);
         let worker = Worker::new(shared, receiver, wake.clone(), shown.clone());
-        let pulse = worker.pulse.clone();
-        tasks.spawn(worker.run(shutdown));
-        Handle { wanted: sender, wake, shown, pulse }
+        let (pulse, is_over) = (worker.pulse.clone(), worker.is_over.clone());
+        (Handle { wanted: sender, wake, shown, pulse, is_over }, worker.run(shutdown))
     }
 
     /// Something else is wanted.
@@ -91,6 +92,11 @@ impl Handle {
     /// Whether the worker still looks after its pod: it has not died, and is not stuck.
     pub fn is_well(&self, now: Instant) -> bool {
         !self.wanted.is_closed() && !self.pulse.is_stuck(now)
+    }
+
+    /// Whether nothing of the pod is left on the node: no container, no volume.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// The pod with its present status.
@@ -119,6 +125,8 @@ struct Worker {
     cancels: BTreeMap<String, CancellationToken>,
     probes: Probes,
     pulse: Arc<Pulse>,
+    has_told: bool,
+    is_over: Arc<AtomicBool>,
     pod: PodRef,
 }
 
@@ -143,6 +151,8 @@ impl Worker {
             cancels: BTreeMap::new(),
             probes,
             pulse: Arc::default(),
+            has_told: false,
+            is_over: Arc::default(),
             pod,
         }
     }
@@ -237,8 +247,12 @@ impl Worker {
             *self.shown.write() = Arc::new(shown);
         }
         self.memory.status = plan.status.clone();
-        if plan.ending != Some(Ending::Gone) {
-            self.shared.statuses.set(pod, &plan.status, plan.finished && is_deleted);
+        self.is_over.store(plan.finished, Ordering::Release);
+        let finished = plan.finished && is_deleted;
+        if plan.ending != Some(Ending::Gone) && (!is_same || finished || !self.has_told) {
+            self.has_told = true;
+            let status = Box::new(plan.status.clone());
+            self.shared.outbox.put(Change::Status { pod: pod.clone(), status, finished });
         }
     }
 

@@ -1,14 +1,19 @@
 //! A node of a real apiserver: the kubelet's API over processes.
 
 use crate::processes::Processes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
-use kubelet::runtime::{ContainerState, PodRef, Runtime};
-use kubelet::server::{self, Pods, Serving};
+use kubelet::local::Sessions;
+use kubelet::provider::{Change, Described, Log, PodProvider, Running};
+use kubelet::runtime::{ContainerState, Error, ExecSpec, PodRef, Runtime, Session, Usage};
+use kubelet::server::{self, Serving};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +30,7 @@ pub struct Cluster {
 
 pub struct Node {
     pub runtime: Arc<Processes>,
-    pub pods: Arc<KnownPods>,
+    pub pods: Arc<TestProvider>,
     served: Served,
     dir: tempfile::TempDir,
 }
@@ -38,7 +43,7 @@ pub struct Served {
 }
 
 /// Serves the API of a node that the apiserver knows.
-pub async fn serve(server: &TestServer, runtime: Arc<dyn Runtime>, pods: Arc<dyn Pods>) -> Served {
+pub async fn serve(server: &TestServer, provider: Arc<TestProvider>) -> Served {
     let ca = std::fs::read_to_string(server.data_dir().join("ca.crt")).unwrap();
     let serving = Serving::self_signed(NODE, &["127.0.0.1".to_owned()], &ca, Timestamp::now()).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -54,61 +59,107 @@ pub async fn serve(server: &TestServer, runtime: Arc<dyn Runtime>, pods: Arc<dyn
     server.http().post("/api/v1/nodes", &object).await.expect(201);
     let shutdown = CancellationToken::new();
     // The kubelet asks about others as the node that it is.
-    let config = server::Config::new(NODE, serving, Some(server.node(NODE)));
-    let serving = tokio::spawn(server::run(config, listener, runtime, pods, shutdown.clone()));
+    let mut config = server::Config::new(NODE, serving, Some(server.node(NODE)));
+    config.configz = json!({"kind": "KubeletConfiguration"});
+    let asked = provider.clone();
+    config.health = Arc::new(move || asked.health());
+    let serving = tokio::spawn(server::run(config, listener, provider, shutdown.clone()));
     Served { address, shutdown, serving: Some(serving) }
 }
 
-/// The pods of the node, with the status that the runtime's view makes.
-pub struct KnownPods {
-    pods: Mutex<Vec<Pod>>,
-    runtime: Arc<Processes>,
-    /// Why the loop that looks after pods is not well.
+/// Gives a pod its present status.
+type WithStatus = dyn Fn(&Pod) -> Pod + Send + Sync;
+
+/// Pods that are as a runtime shows them: nobody looks after them.
+pub struct TestProvider {
+    pub pods: Mutex<Vec<Pod>>,
+    with_status: Box<WithStatus>,
+    sessions: Sessions,
+    /// Why pods are not looked after.
     pub trouble: Mutex<Option<String>>,
 }
 
-impl Pods for KnownPods {
-    fn pods(&self) -> Vec<Arc<Pod>> {
-        self.pods.lock().iter().map(|pod| Arc::new(self.with_status(pod))).collect()
-    }
-
-    fn sync_loop(&self) -> Result<(), String> {
-        self.trouble.lock().clone().map_or(Ok(()), Err)
-    }
-
-    fn config(&self) -> Value {
-        json!({"kind": "KubeletConfiguration"})
+impl TestProvider {
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        with_status: impl Fn(&Pod) -> Pod + Send + Sync + 'static,
+    ) -> Arc<TestProvider> {
+        Arc::new(TestProvider {
+            pods: Mutex::default(),
+            with_status: Box::new(with_status),
+            sessions: Sessions::new(runtime),
+            trouble: Mutex::default(),
+        })
     }
 }
 
-impl KnownPods {
-    fn with_status(&self, pod: &Pod) -> Pod {
-        let view =
-            self.runtime.views().into_iter().find(|view| Some(&view.pod.uid) == pod.metadata.uid.as_ref());
-        let statuses: Vec<Value> = view
-            .iter()
-            .flat_map(|view| &view.containers)
-            .map(|container| {
-                let id = format!("containerd://{}", container.id.0);
-                let state = match &container.state {
-                    ContainerState::Running { started_at, .. } => {
-                        json!({"running": {"startedAt": time(*started_at)}})
-                    }
-                    ContainerState::Exited { code, .. } => {
-                        json!({"terminated": {"exitCode": code, "containerID": id}})
-                    }
-                    ContainerState::Created => json!({"waiting": {"reason": "ContainerCreating"}}),
-                };
-                json!({
-                    "name": container.name, "image": "sh", "imageID": "sh", "ready": true, "restartCount": 0,
-                    "containerID": id, "state": state,
-                })
-            })
-            .collect();
-        let status =
-            json!({"phase": "Running", "startTime": time(Timestamp::now()), "containerStatuses": statuses});
-        Pod { status: Some(serde_json::from_value(status).unwrap()), ..pod.clone() }
+#[async_trait::async_trait]
+impl PodProvider for TestProvider {
+    async fn run(self: Arc<Self>, _shutdown: CancellationToken) {}
+    fn create(&self, pod: Arc<Pod>) {
+        self.pods.lock().push((*pod).clone());
     }
+    fn update(&self, _pod: Arc<Pod>) {}
+    fn delete(&self, _pod: Arc<Pod>) {}
+    fn retain(&self, _uids: BTreeSet<String>) {}
+    fn list(&self) -> Vec<Arc<Pod>> {
+        self.pods.lock().iter().map(|pod| Arc::new((self.with_status)(pod))).collect()
+    }
+    fn changes(&self) -> BoxStream<'static, Change> {
+        futures::stream::pending().boxed()
+    }
+    fn health(&self) -> Result<(), String> {
+        self.trouble.lock().clone().map_or(Ok(()), Err)
+    }
+    async fn describe(&self) -> Described {
+        unreachable!("it is not registered")
+    }
+    async fn logs(&self, pod: &PodRef, container_id: &str) -> Result<Log, Error> {
+        self.sessions.logs(pod, container_id).await
+    }
+    async fn exec(&self, pod: &PodRef, container: &str, spec: &ExecSpec) -> Result<Session, Error> {
+        self.sessions.exec(pod, container, spec).await
+    }
+    async fn attach(&self, pod: &PodRef, container: &str) -> Result<Session, Error> {
+        self.sessions.attach(pod, container).await
+    }
+    async fn ports(&self, pod: &PodRef) -> Result<Option<PathBuf>, Error> {
+        self.sessions.ports(pod).await
+    }
+    async fn usage(&self, pod: &PodRef) -> Result<BTreeMap<String, Usage>, Error> {
+        self.sessions.usage(pod).await
+    }
+    async fn running(&self) -> Result<Vec<(PodRef, Vec<Running>)>, Error> {
+        self.sessions.running().await
+    }
+}
+
+/// The status that the runtime's view makes.
+fn with_status(runtime: &Processes, pod: &Pod) -> Pod {
+    let view = runtime.views().into_iter().find(|view| Some(&view.pod.uid) == pod.metadata.uid.as_ref());
+    let statuses: Vec<Value> = view
+        .iter()
+        .flat_map(|view| &view.containers)
+        .map(|container| {
+            let id = format!("containerd://{}", container.id.0);
+            let state = match &container.state {
+                ContainerState::Running { started_at, .. } => {
+                    json!({"running": {"startedAt": time(*started_at)}})
+                }
+                ContainerState::Exited { code, .. } => {
+                    json!({"terminated": {"exitCode": code, "containerID": id}})
+                }
+                ContainerState::Created => json!({"waiting": {"reason": "ContainerCreating"}}),
+            };
+            json!({
+                "name": container.name, "image": "sh", "imageID": "sh", "ready": true, "restartCount": 0,
+                "containerID": id, "state": state,
+            })
+        })
+        .collect();
+    let status =
+        json!({"phase": "Running", "startTime": time(Timestamp::now()), "containerStatuses": statuses});
+    Pod { status: Some(serde_json::from_value(status).unwrap()), ..pod.clone() }
 }
 
 fn time(at: Timestamp) -> String {
@@ -145,7 +196,8 @@ impl Cluster {
         self.node.runtime.add_pod(&reference, network);
         self.node.pods.pods.lock().push(serde_json::from_value(made).unwrap());
         self.node.runtime.run(&reference, "c", &id, script, &self.node.log(&id));
-        let seen = self.node.pods.pod("default", name).unwrap();
+        let known = self.node.pods.list();
+        let seen = known.iter().find(|pod| pod.metadata.name.as_deref() == Some(name)).unwrap();
         let path = format!("/api/v1/namespaces/default/pods/{name}/status");
         http.patch(&path, "merge", &json!({"status": seen.status})).await.expect(200);
         id
@@ -155,9 +207,9 @@ impl Cluster {
 impl Node {
     async fn start(server: &TestServer) -> Node {
         let runtime = Processes::new();
-        let trouble = Mutex::default();
-        let pods = Arc::new(KnownPods { pods: Mutex::default(), runtime: runtime.clone(), trouble });
-        let served = serve(server, runtime.clone(), pods.clone()).await;
+        let shown = runtime.clone();
+        let pods = TestProvider::new(runtime.clone(), move |pod| with_status(&shown, pod));
+        let served = serve(server, pods.clone()).await;
         Node { runtime, pods, served, dir: tempfile::tempdir().unwrap() }
     }
 

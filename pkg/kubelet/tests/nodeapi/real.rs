@@ -1,36 +1,16 @@
 //! The same on a real containerd: what processes cannot show.
 
 use crate::containerd_node;
-use crate::node::{NODE, Served, serve};
+use crate::node::{NODE, Served, TestProvider, serve};
 use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{AttachParams, LogParams, TerminalSize};
 use kubelet::runtime::{PodRef, Runtime};
-use kubelet::server::Pods;
-use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use testing::{TestServer, in_time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-/// One pod, as it was when it was started.
-#[derive(Default)]
-struct OnePod(Mutex<Vec<Arc<Pod>>>);
-
-impl Pods for OnePod {
-    fn pods(&self) -> Vec<Arc<Pod>> {
-        self.0.lock().clone()
-    }
-
-    fn sync_loop(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn config(&self) -> Value {
-        json!({})
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn containers_of_containerd_are_reached() {
@@ -51,15 +31,16 @@ async fn containers_of_containerd_are_reached() {
         "name": "c", "image": "busybox", "imageID": "", "ready": true, "restartCount": 0,
         "containerID": format!("containerd://{}", container.id.0), "state": {"running": {}},
     }]});
-    let known = Arc::new(OnePod::default());
-    known.0.lock().push(Arc::new(serde_json::from_value(made).unwrap()));
     let runtime = Arc::new(node.runtime);
-    let _served: Served = serve(&server, runtime.clone(), known).await;
+    // As it was when it was started.
+    let known = TestProvider::new(runtime.clone(), Pod::clone);
+    known.pods.lock().push(serde_json::from_value(made).unwrap());
+    let _served: Served = serve(&server, known).await;
     let pods: Api<Pod> = Api::default_namespaced(server.admin());
 
     // Its own files, its own end.
     let params = AttachParams::default().stdin(true).stderr(true);
-    let command = ["sh", "-c", "head -c 5; busybox | head -n 1 >&2; exit 5"];
+    let command = ["sh", "-c", "cat; busybox | head -n 1 >&2; exit 5"];
     let mut process = in_time("exec", pods.exec("real", command, &params)).await.unwrap();
     let (mut stdin, mut stdout) = (process.stdin().unwrap(), process.stdout().unwrap());
     let (mut stderr, status) = (process.stderr().unwrap(), process.take_status().unwrap());
@@ -67,7 +48,8 @@ async fn containers_of_containerd_are_reached() {
     let mut heard = [0; 5];
     in_time("what was said", stdout.read_exact(&mut heard)).await.unwrap();
     assert_eq!(&heard, b"hello");
-    drop(stdin);
+    // Shutting it down is what ends it; in kube-rs, dropping it tells nobody.
+    stdin.shutdown().await.unwrap();
     let mut complaint = String::new();
     in_time("the other output", stderr.read_to_string(&mut complaint)).await.unwrap();
     assert!(complaint.starts_with("BusyBox"), "{complaint}");

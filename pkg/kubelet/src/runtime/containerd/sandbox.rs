@@ -13,6 +13,7 @@ use futures::future::try_join_all;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use oci_spec::runtime::Spec;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// By this containerd knows what the bytes of a specification are.
 const SPEC_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
@@ -20,6 +21,9 @@ const RUNC: &str = "io.containerd.runc.v2";
 /// By this the shim knows what the bytes of its options are, and this is the one that says where runc's state is.
 const RUNC_OPTIONS: &str = "containerd.runc.v1.Options";
 const RUNC_OPTIONS_ROOT: u8 = 7;
+/// A process that is killed is gone after so many looks.
+const KILLED_WITHIN: u32 = 50;
+const AGAIN: Duration = Duration::from_millis(10);
 /// As large as upstream's.
 const SHM_OPTIONS: &str = "mode=1777,size=67108864";
 
@@ -39,8 +43,9 @@ impl Engine {
         };
         set_spec(&mut container, &oci);
         record::attach(&mut container, &record);
-        self.prepare_sandbox(&id, spec).await?;
+        // The record first: by it all the rest is found again, and removed.
         let (container, is_new) = self.create(container).await?;
+        self.prepare_sandbox(&id, spec).await?;
         let task = if is_new { None } else { self.task(&id.0).await? };
         let view = |task: Option<&_>| sandbox_view(&container, record.clone(), task);
         match task {
@@ -88,7 +93,17 @@ impl Engine {
         if group.trim_matches('/').is_empty() {
             return Ok(());
         }
-        self.cgroups.remove(&group).map_err(|source| Error::Unavailable {
+        let mut removed = self.cgroups.remove(&group);
+        for _ in 0..KILLED_WITHIN {
+            if removed.is_ok() {
+                break;
+            }
+            // All tasks are gone; whoever is still there was started for somebody who died before it became a task.
+            self.cgroups.kill(&group);
+            tokio::time::sleep(AGAIN).await;
+            removed = self.cgroups.remove(&group);
+        }
+        removed.map_err(|source| Error::Unavailable {
             doing: format!("remove control group {group}: {source}"),
             source: source.into(),
         })

@@ -34,6 +34,9 @@ impl Engine {
             }
             tokio::time::sleep(PAUSE).await;
         }
+        // What its container left would be in the way of the next one of the same id.
+        let _ =
+            std::fs::remove_dir_all(self.config.state_dir.join("runc").join(&self.config.namespace).join(id));
         // Its socket would stay for ever; mostly there is none.
         let _ = std::fs::remove_file(socket_of(&socket, &self.config.namespace, id));
     }

@@ -97,11 +97,8 @@ pub async fn handle(
 }
 
 async fn place(server: &Server, pod: PodRef) -> Result<Place, Refusal> {
-    let failed = |text: String| (StatusCode::INTERNAL_SERVER_ERROR, text);
-    let view = server.runtime.pod(&pod).await.map_err(|error| failed(error.to_string()))?;
-    let sandbox = view.sandboxes.into_iter().rev().find(|sandbox| sandbox.pid.is_some());
-    let sandbox = sandbox.ok_or_else(|| failed(format!("sandbox of pod {} is not running", pod.name)))?;
-    Ok(Place { pod, network: sandbox.spec.network_namespace })
+    let network = server.provider.ports(&pod).await.map_err(|error| pods::failed(&error))?;
+    Ok(Place { pod, network })
 }
 
 fn ports(query: &Query) -> Result<Vec<u16>, Refusal> {

@@ -1,12 +1,9 @@
 //! Reading a log file to its end, and on as it grows, is rotated, and until its container has ended.
 
 use super::filter::{Filter, More};
-use super::{Source, tail};
-use crate::runtime::Event;
-use crate::server::Server;
-use crate::server::pods;
+use super::tail;
+use crate::provider::Log;
 use bytes::Bytes;
-use futures::StreamExt;
 use notify::{RecursiveMode, Watcher};
 use std::io::{Error, ErrorKind, Result, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -92,35 +89,38 @@ impl Reader {
 
 /// Sends what the filter lets through, to the end of the file or, with `follow`, of the container.
 pub async fn copy(
-    server: &Arc<Server>,
-    source: Source,
+    log: Log,
     mut reader: Reader,
     mut filter: Filter,
     follow: bool,
     client: &mpsc::Sender<Bytes>,
 ) -> Result<()> {
     // Watched before anything is read: nothing can happen unseen in between.
-    let changes = if follow { Some(Changes::watch(server, &source)?) } else { None };
+    let changes = if follow { Some(Changes::watch(&log.path)?) } else { None };
+    let Log { path, mut ended } = log;
     let mut has_ended = false;
     loop {
         if drain(&mut reader, &mut filter, client).await? == More::No {
             return Ok(());
         }
         let Some(changes) = &changes else { return Ok(()) };
-        if reader.is_replaced(&source.path).await? {
+        if reader.is_replaced(&path).await? {
             // What was written before the change is still in the old file.
             if drain(&mut reader, &mut filter, client).await? == More::No {
                 return Ok(());
             }
-            reader = Reader::open(&source.path, None).await?;
+            reader = Reader::open(&path, None).await?;
             continue;
         }
         if has_ended {
             return Ok(());
         }
         reader.notice_cut().await?;
-        changes.next().await;
-        has_ended = !is_running(server, &source).await;
+        // What was written last is read once more.
+        tokio::select! {
+            () = &mut ended => has_ended = true,
+            () = changes.next() => {}
+        }
     }
 }
 
@@ -138,35 +138,14 @@ async fn drain(reader: &mut Reader, filter: &mut Filter, client: &mpsc::Sender<B
     }
 }
 
-async fn is_running(server: &Server, source: &Source) -> bool {
-    match server.runtime.pod(&source.pod).await {
-        Ok(view) => view
-            .containers
-            .iter()
-            .any(|container| container.id == source.container && pods::is_running(container)),
-        // The runtime is away; its containers are not.
-        Err(_) => true,
-    }
-}
-
-/// Tells when the file or the container may have changed.
+/// Tells when the file may have changed.
 struct Changes {
     happened: Arc<Notify>,
     _files: notify::RecommendedWatcher,
-    _events: Abort,
-}
-
-/// Ends a task when it is dropped.
-struct Abort(tokio::task::JoinHandle<()>);
-
-impl Drop for Abort {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Changes {
-    fn watch(server: &Arc<Server>, source: &Source) -> Result<Changes> {
+    fn watch(path: &Path) -> Result<Changes> {
         let happened = Arc::new(Notify::new());
         let tell = happened.clone();
         // Reading is no change; what cannot be understood may be one.
@@ -176,19 +155,9 @@ impl Changes {
             }
         };
         let mut files = notify::recommended_watcher(seen).map_err(Error::other)?;
-        let dir = source.path.parent().unwrap_or(&source.path);
+        let dir = path.parent().unwrap_or(path);
         files.watch(dir, RecursiveMode::NonRecursive).map_err(Error::other)?;
-        let (tell, mut events, pod) = (happened.clone(), server.runtime.events(), source.pod.clone());
-        let listening = server.streams.spawn(async move {
-            while let Some(event) = events.next().await {
-                match event {
-                    Event::Changed(changed) if changed != pod => {}
-                    Event::Images => {}
-                    Event::Changed(_) | Event::Lost => tell.notify_one(),
-                }
-            }
-        });
-        Ok(Changes { happened, _files: files, _events: Abort(listening) })
+        Ok(Changes { happened, _files: files })
     }
 
     async fn next(&self) {

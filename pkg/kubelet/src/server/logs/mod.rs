@@ -15,13 +15,12 @@ use super::Server;
 use super::answer::{self, Answer, Refusal};
 use super::pods;
 use super::route::{PodPath, Query};
-use crate::runtime::{ContainerId, PodRef};
+use crate::runtime::Error;
 use filter::Filter;
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use options::Options;
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -31,7 +30,7 @@ const PIECES: usize = 8;
 /// Answers with a container's log.
 pub async fn handle(server: &Arc<Server>, path: &PodPath, query: &Query) -> Result<Answer, Refusal> {
     let options = Options::parse(query)?;
-    let pod = server.pods.pod(&path.namespace, &path.pod);
+    let pod = pods::named(server, &path.namespace, &path.pod);
     let pod = pod.ok_or_else(|| (StatusCode::NOT_FOUND, format!("pod {:?} does not exist", path.pod)))?;
     if !has_container(&pod, &path.container) {
         let text = format!("container {:?} not found in pod {:?}", path.container, path.pod);
@@ -39,12 +38,14 @@ pub async fn handle(server: &Arc<Server>, path: &PodPath, query: &Query) -> Resu
     }
     let id = choose(&pod, &path.container, options.previous).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
     let pod = pods::reference(&pod);
-    let source = source(server, pod, id).await?;
+    let log = server.provider.logs(&pod, &id).await.map_err(|error| match error {
+        Error::NotFound(_) => unreadable(&id),
+        other => pods::failed(&other),
+    })?;
     // A file that cannot be read is an answer of its own; what fails later only ends the stream.
-    let reader = follow::Reader::open(&source.path, options.tail_lines).await.map_err(|error| {
-        let id = &source.container.0;
-        tracing::warn!(%error, container = id, path = %source.path.display(), "cannot read a log");
-        (StatusCode::BAD_REQUEST, format!("unable to retrieve container logs for containerd://{id}"))
+    let reader = follow::Reader::open(&log.path, options.tail_lines).await.map_err(|error| {
+        tracing::warn!(%error, container = id, path = %log.path.display(), "cannot read a log");
+        unreadable(&id)
     })?;
     let filter = Filter::new(&options, Timestamp::now());
     let (pieces, receiver) = mpsc::channel(PIECES);
@@ -54,7 +55,7 @@ pub async fn handle(server: &Arc<Server>, path: &PodPath, query: &Query) -> Resu
         async move {
             let shutdown = server.shutdown.clone();
             tokio::select! {
-                ended = follow::copy(&server, source, reader, filter, follow, &pieces) => {
+                ended = follow::copy(log, reader, filter, follow, &pieces) => {
                     if let Err(error) = ended {
                         tracing::warn!(%error, "a log ended early");
                     }
@@ -68,25 +69,8 @@ pub async fn handle(server: &Arc<Server>, path: &PodPath, query: &Query) -> Resu
     Ok(answer::stream(receiver))
 }
 
-/// A container's log.
-pub(super) struct Source {
-    pod: PodRef,
-    container: ContainerId,
-    path: PathBuf,
-}
-
-async fn source(server: &Server, pod: PodRef, id: String) -> Result<Source, Refusal> {
-    let view = server
-        .runtime
-        .pod(&pod)
-        .await
-        .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    match view.containers.into_iter().find(|container| container.id.0 == id) {
-        Some(container) => Ok(Source { pod, container: container.id, path: container.log_path }),
-        None => {
-            Err((StatusCode::BAD_REQUEST, format!("unable to retrieve container logs for containerd://{id}")))
-        }
-    }
+fn unreadable(id: &str) -> Refusal {
+    (StatusCode::BAD_REQUEST, format!("unable to retrieve container logs for containerd://{id}"))
 }
 
 fn has_container(pod: &Pod, name: &str) -> bool {
@@ -102,16 +86,7 @@ fn has_container(pod: &Pod, name: &str) -> bool {
 fn choose(pod: &Pod, name: &str, previous: bool) -> Result<String, String> {
     let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
     let about = |what: &str| format!("container {name:?} in pod {pod_name:?} is {what}");
-    let status = pod.status.as_ref();
-    let statuses = status.into_iter().flat_map(|status| {
-        let lists = [
-            &status.container_statuses,
-            &status.init_container_statuses,
-            &status.ephemeral_container_statuses,
-        ];
-        lists.into_iter().flatten().flatten()
-    });
-    let Some(status) = statuses.into_iter().find(|status| status.name == name) else {
+    let Some(status) = pods::statuses(pod).find(|status| status.name == name) else {
         return Err(about("not available"));
     };
     let state = status.state.clone().unwrap_or_default();

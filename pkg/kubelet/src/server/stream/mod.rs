@@ -31,11 +31,11 @@ pub async fn exec(
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let spec = spec(query)?;
-    let (_, pod) = pods::find(server, path)?;
-    let container = pods::running_container(server, &pod, &path.container).await?;
+    let (found, pod) = pods::find(server, path)?;
+    pods::must_run(&found, &path.container)?;
     let upgrade = websocket::accept(request, &PROTOCOLS)?;
     // What cannot be executed is told on the error channel: by then the client waits there.
-    let session = server.runtime.exec(&container.id, &spec).await;
+    let session = server.provider.exec(&pod, &path.container, &spec).await;
     Ok(start(server, upgrade, session, Task { spec, is_attached: false }))
 }
 
@@ -48,11 +48,11 @@ pub async fn attach(
 ) -> Result<Answer, Refusal> {
     let mut spec = spec(query)?;
     let (found, pod) = pods::find(server, path)?;
-    let container = pods::running_container(server, &pod, &path.container).await?;
+    pods::must_run(&found, &path.container)?;
     // Whether there is a terminal is decided when the container is made, not by who looks at it.
     spec.tty = has_terminal(&found, &path.container);
     let upgrade = websocket::accept(request, &PROTOCOLS)?;
-    let session = server.runtime.attach(&container.id).await;
+    let session = server.provider.attach(&pod, &path.container).await;
     Ok(start(server, upgrade, session, Task { spec, is_attached: true }))
 }
 
