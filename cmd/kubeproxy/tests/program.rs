@@ -1,0 +1,341 @@
+//! The program itself, beside a real apiserver, on a host of its own, with each iptables: what it serves, what of it
+//! outlives the program and the apiserver, and that nothing is left of it when it is told so.
+
+#[path = "../../../pkg/network/tests/network/host.rs"]
+mod host;
+
+use host::Host;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use testing::{Http, TestServer, eventually};
+
+/// The node's address.
+const NODE: &str = "192.168.77.1";
+
+#[test]
+fn serves_with_nft() {
+    on_a_host("iptables-nft");
+}
+
+#[test]
+fn serves_with_legacy() {
+    on_a_host("iptables-legacy");
+}
+
+fn on_a_host(iptables: &'static str) {
+    // Everything that the test starts is on this host: its processes and threads begin there.
+    Host::new().block_on(move || async move { tell(iptables).await });
+}
+
+async fn tell(iptables: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _nginx = Nginx(folder.path().to_owned());
+    prepare(iptables, folder.path());
+    let before = traces(iptables, folder.path());
+    let mut server = TestServer::start().await;
+    let kubeconfig = server.kubeconfig(server.address(), "system:node:n1", &["system:nodes"]);
+    let http = server.http();
+    fill(&http).await;
+    let _pages = Killed(
+        Command::new("busybox")
+            .args(["httpd", "-f", "-p", &format!("{NODE}:8080"), "-h"])
+            .arg(folder.path().join("www"))
+            .spawn()
+            .expect("busybox runs"),
+    );
+    let proxy = Program { folder: folder.path().to_owned(), kubeconfig, iptables: iptables.to_owned() };
+    let mut running = proxy.start();
+
+    let web = address_of(&http, "web").await;
+    is(&format!("http://{web}/page"), &[], "page 200").await;
+    says_how_it_is_doing(&web).await;
+    answers_names(&web).await;
+    serves_hosts_and_paths(&http, folder.path()).await;
+    keeps_good_certificates(&http, folder.path()).await;
+
+    // Killed, and started again without an apiserver, after somebody has removed its rules: it has its copy.
+    let nginx = nginx_pid(folder.path());
+    eventually("the copy knows the last change", || async {
+        let copy = std::fs::read_to_string(folder.path().join("state/objects.json")).unwrap_or_default();
+        copy.contains("late.example").then_some(())
+    })
+    .await;
+    running.kill();
+    server.stop().await;
+    sh(&format!("{iptables} -t nat -F KUBE-SERVICES; ip address del 10.96.0.10/32 dev lo"));
+    let mut running = proxy.start();
+    is(&format!("http://{web}/page"), &[], "page 200").await;
+    answers_names(&web).await;
+    is("http://late.example/page", &["--resolve", "late.example:80:192.168.77.1"], "page 200").await;
+    assert_eq!(nginx_pid(folder.path()), nginx, "nginx goes on");
+
+    // Back again: what is gone is taken away.
+    server.restart().await;
+    let http = server.http();
+    http.delete("/api/v1/namespaces/default/services/web", &json!({})).await.expect(200);
+    is(&format!("http://{web}/page"), &[], " 000").await;
+    is("http://site.example/a/page", &["--resolve", "site.example:80:192.168.77.1"], " 503").await;
+    running.kill();
+
+    let cleaned = proxy.command().arg("--cleanup").output().expect("it runs");
+    assert!(cleaned.status.success(), "{}", String::from_utf8_lossy(&cleaned.stderr));
+    eventually("nothing is left", || async { (traces(iptables, folder.path()) == before).then_some(()) })
+        .await;
+}
+
+/// A node, and services: one with a web server, one that load balancers ask about; a host and an ingress.
+async fn fill(http: &Http) {
+    let post = async |path: &str, object: Value| http.post(path, &object).await.expect(201);
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "proxies"}, "subjects": [{"kind": "Group", "name": "system:nodes", "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-proxier"}});
+    post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": {"podCIDR": "10.244.1.0/24"},
+        "status": {"addresses": [{"type": "InternalIP", "address": NODE}]}});
+    post("/api/v1/nodes", node).await;
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": NODE}]}});
+    http.patch("/api/v1/nodes/n1/status", "merge", &status).await.expect(200);
+    let service = |name: &str, more: Value| {
+        let mut spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": 8080}]});
+        spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+    };
+    let slice = |service: &str| {
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": format!("{service}-1"), "labels": {"kubernetes.io/service-name": service}},
+            "endpoints": [{"addresses": [NODE], "nodeName": "n1", "conditions": {"ready": true}}],
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]})
+    };
+    let balanced =
+        json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000});
+    for (name, more) in [("web", json!({"type": "NodePort"})), ("balanced", balanced)] {
+        post("/api/v1/namespaces/default/services", service(name, more)).await;
+        post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice(name)).await;
+    }
+    post("/apis/minik8s.io/v1/namespaces/default/dnses", dns("site", "site.example")).await;
+}
+
+fn dns(name: &str, host: &str) -> Value {
+    json!({"apiVersion": "minik8s.io/v1", "kind": "DNS", "metadata": {"name": name}, "spec": {"host": host,
+        "subpaths": [{"path": "/", "service": "web", "port": 80}, {"path": "/a", "service": "web", "port": 80}]}})
+}
+
+async fn says_how_it_is_doing(web: &str) {
+    is(&format!("http://{NODE}:31000/"), &[], "\"localEndpoints\": 1").await;
+    is("http://127.0.0.1:10256/healthz", &[], " 200").await;
+    let metrics = curl("http://127.0.0.1:10249/metrics", &[]);
+    for name in [
+        "kubeproxy_sync_proxy_rules_duration_seconds_count",
+        "kubeproxy_sync_full_proxy_rules_duration_seconds_count",
+        "kubeproxy_network_programming_duration_seconds_count",
+        "kubeproxy_sync_proxy_rules_iptables_total",
+        "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+    ] {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        assert!(value.is_some_and(|value| value > 0.0), "{name} while {web} is served: {metrics}");
+    }
+}
+
+async fn answers_names(web: &str) {
+    let reversed = web.split('.').rev().collect::<Vec<_>>().join(".") + ".in-addr.arpa";
+    for (kind, name, expected) in [
+        ("a", "web.default.svc.cluster.local", web),
+        ("srv", "_http._tcp.web.default.svc.cluster.local", "80 web.default.svc.cluster.local"),
+        ("ptr", &reversed, "web.default.svc.cluster.local"),
+        ("a", "site.example", NODE),
+    ] {
+        eventually(&format!("{name} is {expected}"), || async {
+            let answer = sh(&format!("timeout 5 busybox nslookup -type={kind} {name} 10.96.0.10 || true"));
+            answer.contains(expected).then_some(())
+        })
+        .await;
+    }
+}
+
+async fn serves_hosts_and_paths(http: &Http, folder: &Path) {
+    let site = ["--resolve", "site.example:80:192.168.77.1"];
+    is("http://site.example/a/page", &site, "page 200").await;
+    eventually("the host's file of names", || async {
+        let hosts = std::fs::read_to_string(folder.join("hosts")).unwrap_or_default();
+        hosts.contains("192.168.77.1 site.example").then_some(())
+    })
+    .await;
+    eventually("its status", || async {
+        let dns = http.get("/apis/minik8s.io/v1/namespaces/default/dnses/site").await.expect(200);
+        (dns["status"]["conditions"][0]["status"] == "True").then_some(())
+    })
+    .await;
+    // Somebody who reads slowly is not cut off by other hosts that come meanwhile.
+    let slow = Command::new("curl")
+        .args(["-s", "--limit-rate", "2M", "-o", "/dev/null", "-w", "%{size_download}"])
+        .args(site)
+        .arg("http://site.example/large")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("curl runs");
+    for n in 0..3 {
+        let host = format!("h{n}.example");
+        let path = "/apis/minik8s.io/v1/namespaces/default/dnses";
+        http.post(path, &dns(&format!("h{n}"), &host)).await.expect(201);
+        is(&format!("http://{host}/page"), &["--resolve", &format!("{host}:80:{NODE}")], "page 200").await;
+    }
+    let output = slow.wait_with_output().expect("curl ends");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), LARGE.to_string());
+}
+
+async fn keeps_good_certificates(http: &Http, folder: &Path) {
+    let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "safe"}, "spec": {
+        "tls": [{"hosts": ["safe.example"], "secretName": "safe"}],
+        "rules": [{"host": "safe.example", "http": {"paths": [{"path": "/", "pathType": "Prefix",
+            "backend": {"service": {"name": "web", "port": {"name": "http"}}}}]}}]}});
+    http.post("/apis/networking.k8s.io/v1/namespaces/default/ingresses", &ingress).await.expect(201);
+    let text = |file: &str| std::fs::read_to_string(folder.join(file)).expect("made before");
+    let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "type": "kubernetes.io/tls",
+        "stringData": {"tls.crt": text("one.crt"), "tls.key": text("one.key")}});
+    http.post("/api/v1/namespaces/default/secrets", &secret).await.expect(201);
+    let safe = ["-k", "-v", "--stderr", "-", "--resolve", "safe.example:443:192.168.77.1"];
+    is("https://safe.example/page", &safe, "O=one").await;
+    // A renewed one is used; one that makes no sense is not, and hinders nobody.
+    secret["stringData"] = json!({"tls.crt": text("two.crt"), "tls.key": text("two.key")});
+    http.patch("/api/v1/namespaces/default/secrets/safe", "merge", &secret).await.expect(200);
+    is("https://safe.example/page", &safe, "O=two").await;
+    secret["stringData"] = json!({"tls.crt": text("one.crt"), "tls.key": text("two.key")});
+    http.patch("/api/v1/namespaces/default/secrets/safe", "merge", &secret).await.expect(200);
+    let path = "/apis/minik8s.io/v1/namespaces/default/dnses";
+    http.post(path, &dns("late", "late.example")).await.expect(201);
+    is("http://late.example/page", &["--resolve", "late.example:80:192.168.77.1"], "page 200").await;
+    is("https://safe.example/page", &safe, "O=two").await;
+}
+
+const LARGE: usize = 4 << 20;
+
+/// Devices, pages, certificates, and rules of others.
+fn prepare(iptables: &str, folder: &Path) {
+    sh(&format!(
+        "ip link add eth0 type veth peer name cable; ip link set cable up; ip link set eth0 up; ip address add {NODE}/24 dev eth0"
+    ));
+    sh("ip address add fd00:77::1/64 dev eth0 nodad");
+    sh(&format!("{iptables} -t nat -A POSTROUTING -s 1.2.3.4/32 -j ACCEPT"));
+    sh(&format!("{iptables} -t nat -N MINE; {iptables} -t nat -A MINE -j RETURN"));
+    // The tables that there are at all are not what is looked at.
+    sh(&format!(
+        "{iptables} -t filter -L >/dev/null; {} -t nat -L >/dev/null",
+        iptables.replace("ip", "ip6")
+    ));
+    std::fs::create_dir(folder.join("www")).expect("a folder");
+    std::fs::write(folder.join("www/page"), "page").expect("a page");
+    std::fs::write(folder.join("www/large"), vec![b'x'; LARGE]).expect("a page");
+    std::fs::write(folder.join("hosts"), "127.0.0.1 localhost\n").expect("the file of names");
+    for name in ["one", "two"] {
+        sh(&format!(
+            "cd {}; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /O={name}/CN=safe.example -keyout {name}.key -out {name}.crt 2>&1",
+            folder.display()
+        ));
+    }
+}
+
+/// What of it could be left.
+fn traces(iptables: &str, folder: &Path) -> String {
+    let save = |program: &str| {
+        format!(
+            "{program}-save | grep -v '^#' | sed 's/\\[[0-9:]*\\]//' | grep -v '^[:*]\\(PREROUTING\\|INPUT\\|OUTPUT\\|FORWARD\\|POSTROUTING\\|nat\\|filter\\|mangle\\)' | grep -v COMMIT || true"
+        )
+    };
+    let (v4, v6) = (save(iptables), save(&iptables.replacen("ip", "ip6", 1)));
+    let folder = folder.display();
+    sh(&format!(
+        "{v4}; {v6}; ip -o link | cut -d: -f2; ip -o address | grep -v fe80 | awk '{{print $2,$4}}'; ip route; cat {folder}/hosts; ls {folder}; pgrep -f '{folder}/stat[e]' || true"
+    ))
+}
+
+fn nginx_pid(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("state/nginx/nginx.pid")).expect("nginx runs")
+}
+
+async fn address_of(http: &Http, service: &str) -> String {
+    let path = format!("/api/v1/namespaces/default/services/{service}");
+    let service = http.get(&path).await.expect(200);
+    service["spec"]["clusterIP"].as_str().expect("an address").to_owned()
+}
+
+/// Waits until this page, followed by its code, contains what is expected.
+async fn is(url: &str, arguments: &[&str], expected: &str) {
+    eventually(&format!("{url}: {expected}"), || async {
+        curl(url, arguments).contains(expected).then_some(())
+    })
+    .await;
+}
+
+fn curl(url: &str, arguments: &[&str]) -> String {
+    let output = Command::new("curl")
+        .args(["-s", "-m", "5", "-w", " %{http_code}"])
+        .args(arguments)
+        .arg(url)
+        .output()
+        .expect("curl runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn sh(script: &str) -> String {
+    let output = Command::new("sh").args(["-c", script]).output().expect("sh runs");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{script}: {out}{err}");
+    out.into_owned()
+}
+
+struct Program {
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+    iptables: String,
+}
+
+impl Program {
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubeproxy"));
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--state-dir").arg(self.folder.join("state"));
+        command.arg("--hosts-file").arg(self.folder.join("hosts"));
+        command.args(["--hostname-override", "n1", "--service-cluster-ip-range", "10.96.0.0/12"]);
+        command.args([
+            "--cluster-cidr",
+            "10.244.0.0/16",
+            "--overlay",
+            "true",
+            "--upstream-dns",
+            "192.168.77.9",
+        ]);
+        command.args(["--iptables", &self.iptables, "--iptables-sync-period", "2s"]);
+        command
+    }
+
+    fn start(&self) -> Killed {
+        Killed(self.command().spawn().expect("kubeproxy runs"))
+    }
+}
+
+/// Ends when it is dropped.
+struct Killed(Child);
+
+impl Killed {
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// nginx outlives the program; it must not outlive a test that failed.
+struct Nginx(PathBuf);
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        if let Ok(pid) = std::fs::read_to_string(self.0.join("state/nginx/nginx.pid")) {
+            let _ = Command::new("kill").arg(pid.trim()).status();
+        }
+    }
+}
