@@ -138,7 +138,12 @@ mod tests {
             *secret.pointer_mut(pointer).unwrap() = value;
             assert_eq!(plan(&secret, uid, "ca"), expected, "{pointer} {uid:?}");
         };
-        check("/metadata/annotations/kubernetes.io~1service-account.name", "a".into(), Some("1"), Plan::Nothing);
+        check(
+            "/metadata/annotations/kubernetes.io~1service-account.name",
+            "a".into(),
+            Some("1"),
+            Plan::Nothing,
+        );
         check("/data", Value::Null, Some("1"), Plan::Fill);
         check("/data/token", "".into(), Some("1"), Plan::Fill);
         check("/data/ca.crt", "b2xk".into(), Some("1"), Plan::Fill);

@@ -5,8 +5,10 @@ use bytes::Bytes;
 use futures::Stream;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use listwatch::Object;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// The largest request body taken; upstream's limit.
@@ -97,12 +99,28 @@ impl HttpBody for Body {
 /// The bytes of a list: an opening that ends in `[`, the items with commas between them, and `]}`.
 pub struct ListBody {
     opening: Bytes,
-    /// Each without its first byte, `{`.
-    items: std::vec::IntoIter<Bytes>,
+    items: std::vec::IntoIter<Item>,
     /// How many are still to come.
     bytes: u64,
     /// What stands before the next item.
     separator: &'static [u8],
+}
+
+/// An item of a list: JSON, without the brace that opens it.
+pub enum Item {
+    /// A cached object's, from a place in it on: so items can be sent without the members that they begin with.
+    Cached(Arc<Object>, usize),
+    /// Made for this list.
+    Made(Bytes),
+}
+
+impl Item {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Item::Cached(object, from) => &object.as_json()[*from..],
+            Item::Made(bytes) => bytes,
+        }
+    }
 }
 
 /// A few TLS records: enough that little is lost between two pieces.
@@ -110,11 +128,13 @@ const PIECE: usize = 64 * 1024;
 const CLOSING: &[u8] = b"]}";
 
 impl ListBody {
-    /// A list of items that are encoded already, each without the brace that opens it: so items can be sent without
-    /// the members that they begin with.
-    pub fn new(opening: Bytes, items: Vec<Bytes>) -> ListBody {
+    /// A list of items that are encoded already.
+    pub fn new(opening: Bytes, items: Vec<Item>) -> ListBody {
         let separators = (items.len() * b",{".len()).saturating_sub(1);
-        let bytes = opening.len() + items.iter().map(Bytes::len).sum::<usize>() + separators + CLOSING.len();
+        let bytes = opening.len()
+            + items.iter().map(|item| item.bytes().len()).sum::<usize>()
+            + separators
+            + CLOSING.len();
         ListBody { opening, items: items.into_iter(), bytes: bytes as u64, separator: b"{" }
     }
 
@@ -125,6 +145,7 @@ impl ListBody {
         let mut piece = Vec::with_capacity(PIECE.min(self.bytes as usize));
         piece.extend_from_slice(&std::mem::take(&mut self.opening));
         while let Some(item) = self.items.as_slice().first() {
+            let item = item.bytes();
             let fits = piece.len() + self.separator.len() + item.len() + CLOSING.len() <= PIECE;
             if !fits && !piece.is_empty() {
                 break;
@@ -153,6 +174,7 @@ mod tests {
             .map(|item| format!("{{{}", String::from_utf8_lossy(item)))
             .collect::<Vec<_>>()
             .join(",");
+        let items = items.into_iter().map(Item::Made).collect();
         let mut body = Body::List(ListBody::new("{\"items\":[".into(), items));
         let expected = format!("{{\"items\":[{joined}]}}");
         assert_eq!(body.bytes(), Some(expected.len() as u64));

@@ -12,8 +12,8 @@
 //!
 //! It never talks to other components, they talk to it; only what clients want of a node or a pod is passed on (`nodes`).
 
-pub mod admission;
 mod account_tokens;
+pub mod admission;
 mod aggregation;
 pub mod answer;
 pub mod auth;

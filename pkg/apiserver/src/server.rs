@@ -8,9 +8,7 @@ use crate::metrics::ServerMetrics;
 use crate::nodes::Usages;
 use crate::openapi;
 use crate::registry::Registry;
-use crate::{
-    account_tokens, aggregation, bootstrap, compaction, connections, crds, peers, reseal, storage,
-};
+use crate::{account_tokens, aggregation, bootstrap, compaction, connections, crds, peers, reseal, storage};
 use api::{Kind, Value};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

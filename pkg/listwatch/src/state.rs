@@ -187,6 +187,10 @@ impl State {
         resource: &'a Resource,
     ) -> Box<dyn Iterator<Item = &'a Arc<Object>> + 'a> {
         let candidates = self.candidates(scope, after, resource);
+        // Without selectors there is nothing left to ask.
+        if !scope.has_selectors() && (scope.namespace.is_none() || resource.config.namespaced) {
+            return candidates;
+        }
         Box::new(candidates.filter(move |object| scope.matches(object, resource)))
     }
 
@@ -242,10 +246,14 @@ impl State {
             let range = self.objects.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
             return Box::new(range.map(|(_, object)| object));
         };
-        let start = format!("{namespace}/");
+        // A range, and no look at each object: they are all over the memory. What follows `/` is `0`.
+        let (start, end) = (format!("{namespace}/"), format!("{namespace}0"));
         let from = if after > &*start { after } else { &*start };
-        let range = self.objects.range::<str, _>((Bound::Excluded(from), Bound::Unbounded));
-        Box::new(range.map(|(_, object)| object).take_while(move |object| object.namespace() == namespace))
+        if from >= &*end {
+            return Box::new(std::iter::empty());
+        }
+        let range = self.objects.range::<str, _>((Bound::Excluded(from), Bound::Excluded(&*end)));
+        Box::new(range.map(|(_, object)| object))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -6,6 +6,7 @@ mod apps;
 mod autoscaling;
 mod batch;
 mod cluster;
+mod every_field;
 mod identity;
 mod minik8s;
 mod networking;

@@ -4,7 +4,7 @@
 //! that is told so.
 
 use crate::answer::{self, Answer};
-use crate::body::{Body, ListBody};
+use crate::body::{Body, Item, ListBody};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::negotiate::Shape;
@@ -34,7 +34,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         }
     }
     if call.wanted.is_plain() {
-        return joined(resource, &metadata, &found.objects);
+        return joined(resource, &metadata, found.objects);
     }
     let values: Vec<Value> = found
         .objects
@@ -60,22 +60,22 @@ pub fn shaped(kind: &Kind, call: &Call<'_>, values: Vec<Value>, metadata: Value)
 }
 
 /// The whole list as JSON, of bytes that are encoded already.
-fn joined(resource: &Resource, metadata: &Value, objects: &[Arc<Object>]) -> Result<Answer> {
+fn joined(resource: &Resource, metadata: &Value, objects: Vec<Arc<Object>>) -> Result<Answer> {
     let kind = &*resource.kind;
     let opening = format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
         kind.list_kind,
         kind.api_version()
     );
-    let bytes = |object: &Arc<Object>| match resource.ready_made(object.as_json()) {
-        Some(opening) if kind.custom.is_none() => Ok(object.json().slice(opening..)),
-        Some(_) => Ok(object.json().slice(1..)),
+    let item = |object: Arc<Object>| match resource.ready_made(object.as_json()) {
+        Some(opening) if kind.custom.is_none() => Ok(Item::Cached(object, opening)),
+        Some(_) => Ok(Item::Cached(object, 1)),
         None => {
             let item = as_item(kind, in_version(kind, parse(object.as_json())?)).to_string();
-            Ok(bytes::Bytes::from(item).slice(1..))
+            Ok(Item::Made(bytes::Bytes::from(item).slice(1..)))
         }
     };
-    let items = objects.iter().map(bytes).collect::<Result<_>>()?;
+    let items = objects.into_iter().map(item).collect::<Result<_>>()?;
     Ok(answer::json_body(StatusCode::OK, Body::List(ListBody::new(opening.into(), items))))
 }
 

@@ -282,13 +282,16 @@ async fn nodes_read_the_certificates_of_ingresses_and_no_other_secret() {
     }
     node.get(&format!("{secrets}/shop")).await.expect(403);
     let backend = json!({"service": {"name": "x", "port": {"number": 80}}});
-    let spec = json!({"defaultBackend": backend, "tls": [{"hosts": ["shop.example.com"], "secretName": "shop"}]});
+    let spec =
+        json!({"defaultBackend": backend, "tls": [{"hosts": ["shop.example.com"], "secretName": "shop"}]});
     let ingress = json!({"metadata": {"name": "shop"}, "spec": spec});
     admin.post("/apis/networking.k8s.io/v1/namespaces/default/ingresses", &ingress).await.expect(201);
     eventually("the certificate's secret can be read", async || {
         (node.get(&format!("{secrets}/shop")).await.code == 200).then_some(())
     })
     .await;
+    node.get(&format!("{secrets}?fieldSelector=metadata.name%3Dshop")).await.expect(200);
+    node.get(&format!("{secrets}?fieldSelector=metadata.name%3Dprivate")).await.expect(403);
     node.get(&format!("{secrets}/private")).await.expect(403);
     node.get(secrets).await.expect(403);
     let proxy = Http::new(server.user("system:kube-proxy", &[]));

@@ -79,7 +79,7 @@ fn every_field_of_every_kind_survives() {
 }
 
 /// The smallest good object of each kind that is kept.
-fn smallest() -> Vec<(&'static str, Value)> {
+pub fn smallest() -> Vec<(&'static str, Value)> {
     let template = || json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let once = || json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let selector = || json!({"matchLabels": {"app": "x"}});
@@ -194,7 +194,7 @@ fn request() -> String {
     base64::prelude::BASE64_STANDARD.encode(request)
 }
 
-fn collection(kind: &Kind) -> String {
+pub fn collection(kind: &Kind) -> String {
     let root = if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
     let namespace = if kind.namespaced() { "/namespaces/default" } else { "" };
     format!("{root}/{}{namespace}/{}", kind.version, kind.plural)

@@ -11,6 +11,7 @@ mod identity;
 mod kinds;
 mod kubectl;
 mod lists;
+mod merge_keys;
 mod patches;
 mod python;
 mod scripts;

@@ -152,7 +152,8 @@ impl Store for Etcd {
     }
 
     async fn revision(&self) -> Result<Revision, Error> {
-        self.reads.read(|| self.link.revision()).await
+        let link = self.link.clone();
+        self.reads.read(move || async move { link.revision().await }).await
     }
 
     async fn changes(&self, prefix: &str, after: Revision) -> Result<Box<dyn Feed>, Error> {

@@ -50,7 +50,7 @@ impl Graph {
     /// Whether this reads a certificate of an ingress: the proxy of every node serves them all.
     fn is_certificate(&self, attributes: &Attributes<'_>) -> bool {
         (attributes.is_resource, attributes.group, attributes.resource) == (true, "", "secrets")
-            && (attributes.verb, attributes.subresource) == ("get", "")
+            && matches!((attributes.verb, attributes.subresource), ("get" | "list" | "watch", ""))
             && self.certifies(attributes.namespace, attributes.name)
     }
 
