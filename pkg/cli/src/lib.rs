@@ -2,9 +2,11 @@
 //!
 //! Nothing here talks to a cluster: it only shows things to people, on a terminal or in a pipe.
 
+mod elastic;
 mod progress;
 mod table;
 
+pub use elastic::elastic;
 pub use progress::Progress;
 pub use table::table;
 

@@ -123,13 +123,7 @@ fn line(event: &Value, all_namespaces: bool) -> Vec<String> {
 }
 
 /// The cells of an event: type, reason, age, from, message.
-pub fn row(event: &Value, indent: &str) -> Vec<String> {
-    let mut cells = cells(event);
-    cells[0].insert_str(0, indent);
-    cells.to_vec()
-}
-
-fn cells(event: &Value) -> [String; 5] {
+pub fn cells(event: &Value) -> [String; 5] {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let now = Timestamp::now();
     let since = |at: Timestamp| human_duration(now.duration_since(at).as_secs());
@@ -149,7 +143,7 @@ fn cells(event: &Value) -> [String; 5] {
     [text(&event["type"]), text(&event["reason"]), age, from, message]
 }
 
-fn last_seen(event: &Value) -> Option<Timestamp> {
+pub fn last_seen(event: &Value) -> Option<Timestamp> {
     let times = [
         &event["series"]["lastObservedTime"],
         &event["lastTimestamp"],
