@@ -93,9 +93,12 @@ async fn bare(program: &str, size: usize) -> Result<(Duration, Duration), Box<dy
     let first = began.elapsed();
     let mut times = Vec::new();
     for n in 0..CHANGES {
-        let changed = rules::port(&service((n * 7919) % size, n as u8 + 1), &settings).chains;
+        let changed = (n * 7919) % size;
+        let chains = |version: u8| rules::port(&service(changed, version), &settings).chains;
+        let before = chains(0);
         // The service's own chain, and that of the endpoint that is another.
-        let text = text(&changed.into_iter().filter(|(name, _)| name.contains("SVC")).collect());
+        let differs = |(name, rules): &(String, Vec<String>)| before.get(name) != Some(rules);
+        let text = text(&chains(n as u8 + 1).into_iter().filter(differs).collect());
         let began = Instant::now();
         iptables.restore(&text).await?;
         times.push(began.elapsed());

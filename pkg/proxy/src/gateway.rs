@@ -13,7 +13,7 @@ mod sites;
 pub use nginx::{CertificateFiles, render};
 pub use sites::{Backend, Match, PathRule, Site, Sites, dns_status, sites};
 
-use k8s_openapi::api::core::v1::Service;
+use crate::record::Service;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,12 +30,10 @@ struct Place {
 impl Services {
     /// From the objects.
     pub fn new<'a>(services: impl Iterator<Item = &'a Service>) -> Services {
-        let places = services.filter_map(|service| {
-            let key = (service.metadata.namespace.clone()?, service.metadata.name.clone()?);
-            let ports = service.spec.as_ref()?.ports.iter().flatten();
-            let ports = ports.map(|port| (port.name.clone().unwrap_or_default(), port.port)).collect();
-            let address = crate::services::cluster_ips(service).first().copied();
-            Some((key, Place { address, ports }))
+        let places = services.map(|service| {
+            let key = (service.namespace().to_owned(), service.name().to_owned());
+            let ports = service.ports.iter().map(|port| (port.name.to_string(), port.port.into())).collect();
+            (key, Place { address: service.cluster_ips.first().copied(), ports })
         });
         Services(places.collect())
     }

@@ -6,10 +6,10 @@
 //!                          └── now and then ──> objects.json ── at the next start, until a list has come ──> the same
 //! ```
 
-use crate::record::{Slice, prune_service};
+use crate::record::{Service, Slice};
 use api::kinds::minik8s::dns::DNS;
 use client::{AnyCache, Cache, Informers, Key};
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::Ingress;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ impl Objects {
         let slices: Cache<Slice> = informers.cache_seeded(|_| {}, saved.slices);
         slices
             .index(BY_SERVICE, |slice| slice.service_key().map(|key| key.to_string()).into_iter().collect());
-        let services = informers.cache_seeded(prune_service, saved.services);
+        let services = informers.cache_seeded(|_| {}, saved.services);
         Objects {
             services: Kept { cache: services, was_saved },
             slices: Kept { cache: slices, was_saved },

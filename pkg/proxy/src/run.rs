@@ -46,7 +46,7 @@ pub enum Error {
 
 /// Runs until shutdown. What has been set up stays, so that a restart is not noticed.
 pub async fn run(config: Config, status: Status, shutdown: CancellationToken) -> Result<(), Error> {
-    let client = client::connect(config.kubeconfig.as_deref(), "kubeproxy").await?;
+    let client = client::connect_multiplexed(config.kubeconfig.as_deref(), "kubeproxy").await?;
     let filter = rules::Filter::find(&config).await?;
     let web = match config.gateway_ports {
         Some(_) => Some(Web::new(&config.state_dir.join("nginx"))?),

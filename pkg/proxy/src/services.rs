@@ -6,17 +6,11 @@
 //!
 //! Everything that differs between clusters, versions and defaults ends here; what follows knows only [`ServicePort`].
 
-use crate::record::{Place, Slice};
+use crate::record::{Place, Port, PortOfService, Service, Slice};
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{Service, ServicePort as ApiPort};
 use network::Protocol;
 use std::fmt;
 use std::net::IpAddr;
-
-/// The label of services that another proxy looks after.
-pub const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// How long a client stays with its endpoint unless the service says otherwise.
-const AFFINITY_SECONDS: i32 = 10_800;
 
 /// Which port of which service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,81 +128,41 @@ pub fn ports_of<'a>(
     slices: impl Iterator<Item = &'a Slice> + Clone,
     here: &Here,
 ) -> Vec<ServicePort> {
-    let Some(spec) = &service.spec else { return Vec::new() };
-    let cluster_ips = cluster_ips(service);
-    let elsewhere = service.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(PROXY_NAME));
-    if cluster_ips.is_empty() || elsewhere || spec.type_.as_deref() == Some("ExternalName") {
+    let more = service.more.as_deref().cloned().unwrap_or_default();
+    if service.cluster_ips.is_empty() || more.elsewhere {
         return Vec::new();
     }
-    let affinity = spec.session_affinity.as_deref() == Some("ClientIP");
-    let timeout = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
-    let timeout = timeout.and_then(|config| config.timeout_seconds).unwrap_or(AFFINITY_SECONDS);
-    let is_local = |policy: &Option<String>| policy.as_deref() == Some("Local");
-    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let ingress = ingress.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
-    // `Proxy` means that the balancer wants to see the traffic itself.
-    let through = ingress.iter().filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"));
-    let load_balancer_ips =
-        through.filter_map(|ingress| ingress.ip.as_deref()?.parse().ok()).collect::<Vec<_>>();
-    let parsed = |texts: &Option<Vec<String>>| -> Vec<IpAddr> {
-        texts.iter().flatten().filter_map(|text| text.parse().ok()).collect()
-    };
-    let ports = spec.ports.as_deref().unwrap_or_default().iter().filter_map(|port| {
-        Some(ServicePort {
-            name: name_of(service, port),
-            protocol: port.protocol.as_deref().unwrap_or("TCP").parse().ok()?,
-            port: u16::try_from(port.port).ok()?,
-            node_port: port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0),
-            cluster_ips: cluster_ips.clone(),
-            external_ips: parsed(&spec.external_ips),
-            load_balancer_ips: load_balancer_ips.clone(),
-            source_ranges: source_ranges(&spec.load_balancer_source_ranges),
-            affinity_seconds: affinity.then_some(timeout),
-            internal_local: is_local(&spec.internal_traffic_policy),
-            external_local: is_local(&spec.external_traffic_policy),
-            endpoints: endpoints_of(port, slices.clone(), here),
-        })
+    let ports = service.ports.iter().map(|port| ServicePort {
+        name: PortName {
+            namespace: service.namespace().to_owned(),
+            service: service.name().to_owned(),
+            port: port.name.to_string(),
+        },
+        protocol: port.protocol,
+        port: port.port,
+        node_port: port.node_port,
+        cluster_ips: service.cluster_ips.to_vec(),
+        external_ips: more.external_ips.clone(),
+        load_balancer_ips: more.load_balancer_ips.clone(),
+        source_ranges: more.source_ranges.clone(),
+        affinity_seconds: more.affinity_seconds,
+        internal_local: more.internal_local,
+        external_local: more.external_local,
+        endpoints: endpoints_of(port, slices.clone(), here),
     });
     ports.collect()
 }
 
-/// The addresses of a service; none if it is headless.
-pub fn cluster_ips(service: &Service) -> Vec<IpAddr> {
-    let Some(spec) = &service.spec else { return Vec::new() };
-    let all = spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip);
-    let mut ips: Vec<IpAddr> = Vec::new();
-    for ip in all.filter_map(|text| text.parse().ok()) {
-        if !ips.contains(&ip) {
-            ips.push(ip);
-        }
-    }
-    ips
-}
-
-fn name_of(service: &Service, port: &ApiPort) -> PortName {
-    PortName {
-        namespace: service.metadata.namespace.clone().unwrap_or_default(),
-        service: service.metadata.name.clone().unwrap_or_default(),
-        port: port.name.clone().unwrap_or_default(),
-    }
-}
-
-fn source_ranges(texts: &Option<Vec<String>>) -> Vec<IpNet> {
-    texts
-        .iter()
-        .flatten()
-        .filter_map(|text| text.trim().parse::<IpNet>().ok())
-        .map(|net| net.trunc())
-        .collect()
-}
-
-fn endpoints_of<'a>(port: &ApiPort, slices: impl Iterator<Item = &'a Slice>, here: &Here) -> Vec<Endpoint> {
+fn endpoints_of<'a>(
+    port: &PortOfService,
+    slices: impl Iterator<Item = &'a Slice>,
+    here: &Here,
+) -> Vec<Endpoint> {
     let mut found: Vec<Endpoint> = Vec::new();
     let mut all_hinted = true;
-    let name = port.name.as_deref().unwrap_or_default();
-    let Ok(protocol) = port.protocol.as_deref().unwrap_or("TCP").parse::<Protocol>() else { return found };
     for slice in slices {
-        let served = slice.ports.iter().find(|served| *served.name == *name && served.protocol == protocol);
+        let same = |served: &&Port| served.name == port.name && served.protocol == port.protocol;
+        let served = slice.ports.iter().find(same);
         let Some(served) = served else { continue };
         for place in &slice.endpoints {
             all_hinted &= place.hints.is_some() || !place.ready;

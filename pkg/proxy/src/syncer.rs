@@ -14,7 +14,7 @@ use crate::services::ServicePort;
 use client::Key;
 use network::Protocol;
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -42,6 +42,8 @@ pub struct Syncer {
     services: BTreeMap<Key, Box<[Port]>>,
     /// The chains that all services share, as they were applied: of nat, and of filter.
     shared: (HashMap<String, u64>, HashMap<String, u64>),
+    /// Chains that nothing leads to any more.
+    leftovers: BTreeSet<String>,
     /// Nothing is known of the kernel: all is written.
     whole: bool,
 }
@@ -108,7 +110,14 @@ struct Batch {
 impl Syncer {
     /// Nothing has been applied.
     pub fn new(iptables: Iptables, settings: Settings) -> Syncer {
-        Syncer { iptables, settings, services: BTreeMap::new(), shared: Default::default(), whole: true }
+        Syncer {
+            iptables,
+            settings,
+            services: BTreeMap::new(),
+            shared: Default::default(),
+            leftovers: BTreeSet::new(),
+            whole: true,
+        }
     }
 
     /// What rules depend on besides services.
@@ -144,6 +153,7 @@ impl Syncer {
         let mut before = Vec::new();
         if whole {
             self.services.clear();
+            self.leftovers.clear();
             self.shared = Default::default();
             before = self.iptables.service_chains("nat").await?;
             // The one shared chain that services' chains lead to.
@@ -168,6 +178,37 @@ impl Syncer {
         Ok(synced)
     }
 
+    /// Whether there is something to [tidy](Syncer::tidy).
+    pub fn has_leftovers(&self) -> bool {
+        !self.leftovers.is_empty()
+    }
+
+    /// Removes chains that nothing leads to any more. Not at once, since the kernel lets the next change wait while it
+    /// takes them apart.
+    pub async fn tidy(&mut self) -> Result<(), IptablesError> {
+        let names: Vec<String> = std::mem::take(&mut self.leftovers).into_iter().collect();
+        let result = self.remove(&names).await;
+        self.whole |= result.is_err();
+        result
+    }
+
+    /// A chain cannot go before what leads to it: all are emptied first.
+    async fn remove(&self, names: &[String]) -> Result<(), IptablesError> {
+        if names.len() <= REMOVE_CHUNK {
+            return match names.is_empty() {
+                true => Ok(()),
+                false => self.iptables.restore(&transaction("nat", &[], names)).await,
+            };
+        }
+        for chunk in names.chunks(REMOVE_CHUNK) {
+            self.iptables.restore(&emptied("nat", chunk)).await?;
+        }
+        for chunk in names.chunks(REMOVE_CHUNK) {
+            self.iptables.restore(&transaction("nat", &[], chunk)).await?;
+        }
+        Ok(())
+    }
+
     /// Renders a service that has changed, and finds what of it is not in the kernel.
     fn take(&mut self, key: Key, ports: &[ServicePort], batch: &mut Batch) {
         let old = self.services.remove(&key).unwrap_or_default();
@@ -180,7 +221,10 @@ impl Syncer {
             let differs = |(name, rules): &(String, Vec<String>)| {
                 applied.get(&Name::new(name)).is_none_or(|applied| *applied != hash(rules))
             };
-            batch.writes.extend(table.into_iter().filter(differs));
+            for chain in table.into_iter().filter(differs) {
+                self.leftovers.remove(&chain.0);
+                batch.writes.push(chain);
+            }
             new.push(port);
         }
         batch.services += usize::from(batch.writes.len() > chains_before);
@@ -224,9 +268,11 @@ impl Syncer {
         let chains = batch.written + batch.writes.len() + shared.0.len() + shared.1.len();
         let mut nat = std::mem::take(&mut batch.writes);
         nat.extend(shared.0);
+        let removed = batch.removed.len();
+        self.leftovers.extend(std::mem::take(&mut batch.removed));
         let mut text = String::new();
-        if !nat.is_empty() || !batch.removed.is_empty() {
-            text += &transaction("nat", &nat, &batch.removed);
+        if !nat.is_empty() {
+            text += &transaction("nat", &nat, &[]);
         }
         if !shared.1.is_empty() {
             text += &transaction("filter", &shared.1, &[]);
@@ -234,7 +280,7 @@ impl Syncer {
         if !text.is_empty() {
             self.iptables.restore(&text).await?;
         }
-        Ok(Synced { chains, removed: batch.removed.len(), rules: 0 })
+        Ok(Synced { chains, removed, rules: 0 })
     }
 
     /// What is left after everything was written, from whatever there was: what services need is there, so what leads
@@ -251,13 +297,7 @@ impl Syncer {
         let ours: HashSet<Name> =
             self.services.values().flatten().flat_map(|port| &port.chains).map(|chain| chain.name).collect();
         let stale: Vec<String> = before.into_iter().filter(|name| !ours.contains(&Name::new(name))).collect();
-        // A chain cannot go before what leads to it: all are emptied first.
-        for chunk in stale.chunks(REMOVE_CHUNK) {
-            self.iptables.restore(&emptied("nat", chunk)).await?;
-        }
-        for chunk in stale.chunks(REMOVE_CHUNK) {
-            self.iptables.restore(&transaction("nat", &[], chunk)).await?;
-        }
+        self.remove(&stale).await?;
         Ok(Synced { chains, removed: stale.len(), rules: 0 })
     }
 

@@ -11,9 +11,7 @@
 //!
 //! Answers follow the specification of Kubernetes' DNS. A name outside of all this is somebody else's.
 
-use crate::record::Slice;
-use crate::services::cluster_ips;
-use k8s_openapi::api::core::v1::Service;
+use crate::record::{Service, Slice};
 use network::Protocol;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -119,28 +117,19 @@ impl Zone {
     }
 
     fn add_service(&mut self, service: &Service) {
-        let (Some(namespace), Some(name)) = (&service.metadata.namespace, &service.metadata.name) else {
-            return;
+        let (namespace, name) = (service.namespace(), service.name());
+        let ports = service.ports.iter().map(|port| (port.name.to_string(), port.protocol, port.port));
+        let named = Named {
+            addresses: service.cluster_ips.to_vec(),
+            external: service.external_name.as_deref().map(str::to_owned),
+            ports: ports.collect(),
+            ..Named::default()
         };
-        let Some(spec) = &service.spec else { return };
-        let mut named = Named { addresses: cluster_ips(service), ..Named::default() };
-        if spec.type_.as_deref() == Some("ExternalName") {
-            named.external = spec.external_name.as_deref().map(|name| name.trim_end_matches('.').to_owned());
-        }
-        named.ports = spec
-            .ports
-            .iter()
-            .flatten()
-            .filter_map(|port| {
-                let protocol = port.protocol.as_deref().unwrap_or("TCP").parse().ok()?;
-                Some((port.name.clone().unwrap_or_default(), protocol, u16::try_from(port.port).ok()?))
-            })
-            .collect();
         for address in &named.addresses {
             self.by_address.insert(*address, format!("{name}.{namespace}.svc.{}", self.domain));
         }
-        self.namespaces.insert(namespace.clone());
-        self.services.insert((namespace.clone(), name.clone()), named);
+        self.namespaces.insert(namespace.to_owned());
+        self.services.insert((namespace.to_owned(), name.to_owned()), named);
     }
 
     fn add_slice(&mut self, slice: &Slice) {

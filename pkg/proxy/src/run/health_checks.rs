@@ -6,7 +6,6 @@ use crate::node::This;
 use crate::objects::Objects;
 use crate::record::Slice;
 use client::Key;
-use k8s_openapi::api::core::v1::Service;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -41,7 +40,7 @@ impl HealthChecks {
     pub fn update(&self, objects: &Objects, this: &This, keys: &HashSet<Key>) {
         let mut checks = self.checks.lock();
         for key in keys {
-            let port = objects.services.get(key).and_then(|service| port_of(&service));
+            let port = objects.services.get(key).and_then(|service| service.more.as_ref()?.health_check_port);
             match port {
                 Some(port) => {
                     let local = local_endpoints(&objects.slices_of(key), &this.here.node);
@@ -79,15 +78,6 @@ impl HealthChecks {
         tasks.close();
         tasks.wait().await;
     }
-}
-
-/// The port at which a service wants to be asked about.
-fn port_of(service: &Service) -> Option<u16> {
-    let spec = service.spec.as_ref()?;
-    let asked = spec.type_.as_deref() == Some("LoadBalancer")
-        && spec.external_traffic_policy.as_deref() == Some("Local");
-    let port = spec.health_check_node_port.filter(|port| asked && *port > 0)?;
-    u16::try_from(port).ok()
 }
 
 /// How many of the endpoints that take connections are on this node.
@@ -178,18 +168,6 @@ fn page(key: &Key, local: usize, healthy: bool) -> String {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-
-    #[test]
-    fn only_local_load_balancers_are_asked_about() {
-        let check = |spec: Value, expected: Option<u16>| {
-            let service: Service = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
-            assert_eq!(port_of(&service), expected);
-        };
-        let spec = |kind: &str, policy: &str| json!({"type": kind, "externalTrafficPolicy": policy, "healthCheckNodePort": 31000});
-        check(spec("LoadBalancer", "Local"), Some(31000));
-        check(spec("LoadBalancer", "Cluster"), None);
-        check(spec("NodePort", "Local"), None);
-    }
 
     #[test]
     fn ready_endpoints_of_this_node_count_once() {

@@ -15,8 +15,11 @@ use ipnet::IpNet;
 use network::{claims, overlay};
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+
+/// Chains that nobody needs go when nothing has changed for so long.
+const TIDY_AFTER: Duration = Duration::from_secs(1);
 
 /// The packet filter, for each family of addresses that this node has.
 pub struct Filter {
@@ -66,6 +69,10 @@ pub async fn keep(
             () = dirty.changed() => {}
             _ = look.tick() => look_at(&mut filter).await,
             () = tokio::time::sleep(RETRY), if failing => {}
+            () = tokio::time::sleep(TIDY_AFTER), if !failing && has_leftovers(&filter) => {
+                tidy(&mut filter).await;
+                continue;
+            }
         }
         if !objects.services.is_known() || !objects.slices.is_known() {
             continue;
@@ -85,7 +92,20 @@ pub async fn keep(
     }
 }
 
+fn has_leftovers(filter: &Filter) -> bool {
+    filter.families.iter().any(Syncer::has_leftovers)
+}
+
+async fn tidy(filter: &mut Filter) {
+    for syncer in &mut filter.families {
+        if let Err(error) = syncer.tidy().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "chains that nobody needs are left");
+        }
+    }
+}
+
 async fn look_at(filter: &mut Filter) {
+    tidy(filter).await;
     for syncer in &mut filter.families {
         match syncer.look().await {
             Ok(true) => {}

@@ -118,6 +118,10 @@ fn a_restart_leaves_traffic_alone_and_removes_what_is_stale() {
         assert_eq!(node.sync(&[more]).chains, 2, "{program}: the service's chain and the new endpoint's");
         let gone = node.change(vec![(Key::new("default", "web"), vec![])]);
         assert_eq!(gone.removed, 3, "{program}");
+        let syncer = node.syncer.clone();
+        node.host.block_on(move || async move { syncer.lock().await.tidy().await.expect("tidy") });
+        let left = node.host.sh(&format!("{program}-save -t nat"));
+        assert!(!left.contains("KUBE-SEP-") && !left.contains("KUBE-SVC-"), "{program}: {left}");
 
         // Somebody flushes everything: it is noticed, and all is written again.
         let syncer = node.syncer.clone();
