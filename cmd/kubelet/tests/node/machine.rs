@@ -373,7 +373,8 @@ pub fn is_ready(pod: &Value) -> bool {
     conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-fn archive(dir: &Path) -> PathBuf {
+/// The image busybox, in a file.
+pub fn archive(dir: &Path) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/build");
     let archive = dir.join("busybox.tar");
     let made = Command::new(script).arg("busybox").arg(&archive).status().expect("images/build");

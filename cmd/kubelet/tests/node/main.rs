@@ -1,7 +1,10 @@
 //! The kubelet as it is built, on a real containerd, in a network of its own.
 
+mod asks;
 mod faults;
 mod machine;
 mod pods;
+#[path = "../../../../pkg/kubelet/tests/containerd/registry.rs"]
+mod registry;
 mod restarts;
 mod static_pods;

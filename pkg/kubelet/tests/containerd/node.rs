@@ -97,7 +97,9 @@ impl Node {
     /// What a log says, without times.
     pub fn lines(&self, pod: &PodRef, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.log(pod, name)).unwrap_or_default();
-        text.lines().map(|line| line.split_once(' ').expect("a time").1.to_owned()).collect()
+        // A line that is being written is none yet.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| line.split_once(' ').expect("a time").1.to_owned()).collect()
     }
 
     /// Starts a pod with one container.
