@@ -9,13 +9,15 @@ RELEASE := --release --target $(TARGET)
 STATIC := RUSTFLAGS="-C target-feature=+crt-static"
 
 .DEFAULT_GOAL := help
-.PHONY: help build test bench soak up down lint fuzz packages test-packages
+.PHONY: help build test bench soak up down memory lint fuzz packages test-packages
 
 help: ## list what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Linked to a fixed place in memory: a program that can be moved writes to a page for every pointer when it starts, in
+# each of its processes.
 build: packages ## build the programs, static, into bin/
-	$(STATIC) $(CARGO) build $(RELEASE) -p minik8s-cmd
+	$(STATIC) $(CARGO) rustc $(RELEASE) -p minik8s-cmd --bin minik8s -- -C relocation-model=static
 	@mkdir -p $(BIN)
 	@install -m 755 target/$(TARGET)/release/minik8s $(BIN)/minik8s
 	@for p in $(PROGRAMS); do ln -sf minik8s $(BIN)/$$p; done
@@ -42,6 +44,9 @@ up: build ## make a one-machine cluster of this machine, and show a demo answeri
 
 down: ## take the cluster away again
 	scripts/down
+
+memory: ## show what the processes of the cluster on this machine take of its memory
+	scripts/memory
 
 fuzz: ## fuzz decoding, selectors and patches for a minute each (needs a nightly toolchain and cargo-fuzz)
 	@for t in $$(cd fuzz && $(CARGO) +nightly fuzz list); do (cd fuzz && $(CARGO) +nightly fuzz run $$t -- -max_total_time=60) || exit 1; done

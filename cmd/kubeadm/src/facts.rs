@@ -1,6 +1,5 @@
 //! What this machine is like, looked up once before anything is decided.
 
-use crate::layout;
 use nix::unistd::geteuid;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -17,6 +16,8 @@ pub struct Facts {
     pub containerd_socket: PathBuf,
     /// Programs that are not on the PATH, with the Debian package that has them.
     pub missing_programs: Vec<(String, String)>,
+    /// Programs that some features need and that are not there: the program, its package, what needs it.
+    pub wished_programs: Vec<(&'static str, &'static str, &'static str)>,
     /// Ports that somebody listens on already.
     pub taken_ports: Vec<u16>,
     /// Memory is swapped.
@@ -25,8 +26,8 @@ pub struct Facts {
     pub missing_kernel_features: Vec<String>,
     /// Files of a cluster that this machine was part of.
     pub leftovers: Vec<PathBuf>,
-    /// This machine runs a control plane already.
-    pub is_control_plane: bool,
+    /// Stores that hold a cluster's objects, and that this cluster would not use.
+    pub other_stores: Vec<PathBuf>,
     /// The program that is to be installed acts by its name.
     pub program_is_whole: bool,
 }
@@ -43,7 +44,15 @@ pub struct Wanted<'a> {
     pub files: &'a [PathBuf],
     /// The program that is to be installed.
     pub program: &'a Path,
+    /// Where objects of a cluster would be that keeps them elsewhere.
+    pub other_stores: &'a [PathBuf],
 }
+
+/// What a node works without, but not in everything.
+const WISHED: [(&str, &str, &str); 2] = [
+    ("nginx", "nginx-light", "DNS objects and ingresses"),
+    ("conntrack", "conntrack", "services over UDP whose pods change"),
+];
 
 /// Looks.
 pub fn gather(wanted: &Wanted<'_>) -> Facts {
@@ -55,11 +64,12 @@ pub fn gather(wanted: &Wanted<'_>) -> Facts {
         containerd_answers: UnixStream::connect(wanted.containerd_socket).is_ok(),
         containerd_socket: wanted.containerd_socket.to_owned(),
         missing_programs: wanted.programs.iter().filter_map(missing).collect(),
+        wished_programs: WISHED.into_iter().filter(|(program, ..)| find_program(program).is_none()).collect(),
         taken_ports: wanted.ports.iter().copied().filter(|&port| is_taken(port)).collect(),
         has_swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1),
         missing_kernel_features: missing_kernel_features(),
         leftovers: wanted.files.iter().filter(|file| file.exists()).cloned().collect(),
-        is_control_plane: layout::manifests().join("kube-apiserver.yaml").exists(),
+        other_stores: wanted.other_stores.iter().filter(|store| store.exists()).cloned().collect(),
         program_is_whole: is_whole(wanted.program),
     }
 }
@@ -73,12 +83,12 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The address that others reach this machine at: where its default route leaves from, or else the first address of a
+/// The address that others reach this machine at: where its way to them leaves from, or else the first address of a
 /// device that is not the loopback. Nothing is sent.
-pub fn default_address() -> Option<IpAddr> {
+pub fn address_towards(others: &str) -> Option<IpAddr> {
     let by_route = || {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-        socket.connect("192.0.2.1:9").ok()?;
+        socket.connect(others).ok()?;
         Some(socket.local_addr().ok()?.ip())
     };
     by_route().or_else(|| {
@@ -88,6 +98,11 @@ pub fn default_address() -> Option<IpAddr> {
         });
         addresses.find(|address| !address.is_loopback())
     })
+}
+
+/// As [`address_towards`], by the default route.
+pub fn default_address() -> Option<IpAddr> {
+    address_towards("192.0.2.1:9")
 }
 
 /// This machine's name, as a node's name must be.

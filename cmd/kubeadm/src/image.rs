@@ -13,6 +13,8 @@ use std::process::Command;
 
 /// The image of our own programs.
 pub const OWN: &str = concat!("minik8s.io/minik8s:v", env!("CARGO_PKG_VERSION"));
+/// Where the program stands in it.
+pub const PROGRAM: &str = "/minik8s";
 /// The image of etcd, made of Debian's program.
 pub const ETCD: &str = "minik8s.io/etcd:debian";
 

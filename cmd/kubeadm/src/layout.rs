@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 pub const ETC: &str = "/etc/kubernetes";
 /// What the kubelet keeps.
 pub const KUBELET: &str = "/var/lib/kubelet";
-/// The embedded store.
+/// What the API server keeps, the embedded store among it.
 pub const DATA: &str = "/var/lib/minik8s";
 /// What etcd keeps, where it is the store and ours to run.
 pub const ETCD: &str = "/var/lib/minik8s/etcd";
@@ -47,6 +47,11 @@ pub fn manifests() -> PathBuf {
 /// The kubelet's own client certificate and key, in one file that it renews.
 pub fn kubelet_identity() -> PathBuf {
     Path::new(KUBELET).join("pki/kubelet-client-current.pem")
+}
+
+/// The embedded store.
+pub fn embedded_store() -> PathBuf {
+    Path::new(DATA).join("store")
 }
 
 /// The admin's kubeconfig.

@@ -11,6 +11,7 @@
 
 mod cluster;
 mod commands;
+mod datastore;
 mod discovery;
 mod facts;
 mod host;
@@ -96,6 +97,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<()> {
+    // It stays while the machine runs: no runtime, no threads.
+    if matches!(command, Command::Supervise) {
+        return supervisor::run();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         match command {
@@ -113,7 +118,17 @@ fn run(command: Command) -> Result<()> {
                 clap_complete::generate(shell, &mut Cli::command(), "kubeadm", &mut std::io::stdout());
                 Ok(())
             }
-            Command::Supervise => supervisor::run().await,
+            Command::Supervise => unreachable!("it has its own way above"),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_flags_go_together() {
+        Cli::command().debug_assert();
+    }
 }

@@ -1,6 +1,7 @@
 //! The control plane's static pods. Pure: a configuration becomes YAML.
 
 use crate::cluster::Cluster;
+use crate::datastore::{Datastore, ETCD_URL, etcd_arguments};
 use crate::{image, layout};
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -20,25 +21,6 @@ pub struct ControlPlane {
     /// Further names for the serving certificate.
     pub names: Vec<String>,
 }
-
-/// Where objects are kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Datastore {
-    /// In the API server's own folder.
-    Embedded,
-    /// In an etcd that runs beside it, as a pod of ours.
-    Etcd,
-    /// In an etcd that somebody else runs.
-    External {
-        /// Its URLs.
-        servers: Vec<String>,
-        /// CA, certificate and key, where it wants them.
-        files: Option<[String; 3]>,
-    },
-}
-
-/// The address of our own etcd.
-const ETCD_URL: &str = "http://127.0.0.1:2379";
 
 /// All manifests: the file's name and its text.
 pub fn all(plane: &ControlPlane) -> Result<Vec<(String, String)>> {
@@ -69,7 +51,8 @@ fn apiserver(plane: &ControlPlane) -> Value {
     if !plane.names.is_empty() {
         command.push(format!("--tls-san={}", plane.names.join(",")));
     }
-    let mut volumes = vec![volume("kubernetes", layout::ETC, false), volume("data", layout::DATA, false)];
+    let mut volumes =
+        vec![program(), volume("kubernetes", layout::ETC, false), volume("data", layout::DATA, false)];
     match &plane.datastore {
         Datastore::Embedded => {}
         Datastore::Etcd => command.push(format!("--etcd-servers={ETCD_URL}")),
@@ -118,33 +101,30 @@ fn controller_manager(plane: &ControlPlane) -> Value {
         format!("--root-ca-file={}", pki.join("ca.crt").display()),
         "--use-service-account-credentials=true".to_owned(),
     ];
-    let volumes = vec![volume("kubernetes", layout::ETC, true)];
+    let volumes = vec![program(), volume("kubernetes", layout::ETC, true)];
     pod("kube-controller-manager", image::OWN, &command, "25m", volumes)
 }
 
 fn scheduler() -> Value {
     let config = layout::etc("scheduler.conf").display().to_string();
     let command = ["/scheduler".to_owned(), format!("--kubeconfig={config}")];
-    pod("kube-scheduler", image::OWN, &command, "25m", vec![volume("kubernetes", layout::ETC, true)])
+    let volumes = vec![program(), volume("kubernetes", layout::ETC, true)];
+    pod("kube-scheduler", image::OWN, &command, "25m", volumes)
 }
 
 fn etcd() -> Value {
-    let command = [
-        "/etcd".to_owned(),
-        "--name=control-plane".to_owned(),
-        format!("--data-dir={}", layout::ETCD),
-        format!("--listen-client-urls={ETCD_URL}"),
-        format!("--advertise-client-urls={ETCD_URL}"),
-        "--listen-peer-urls=http://127.0.0.1:2380".to_owned(),
-        "--initial-advertise-peer-urls=http://127.0.0.1:2380".to_owned(),
-        "--initial-cluster=control-plane=http://127.0.0.1:2380".to_owned(),
-        "--logger=zap".to_owned(),
-    ];
+    let command: Vec<String> = std::iter::once("/etcd".to_owned()).chain(etcd_arguments()).collect();
     pod("etcd", image::ETCD, &command, "50m", vec![volume("data", layout::ETCD, false)])
 }
 
 /// A volume, where it is mounted, and whether it can only be read.
 type Volume = (Value, String, bool);
+
+/// The host's program over the image's equal one: so the kernel keeps one copy of it in memory for all our processes.
+fn program() -> Volume {
+    let volume = json!({"name": "program", "hostPath": {"path": layout::PROGRAM, "type": "File"}});
+    (volume, image::PROGRAM.to_owned(), true)
+}
 
 /// A folder of the host, at the same place in the pod.
 fn volume(name: &str, path: &str, read_only: bool) -> Volume {

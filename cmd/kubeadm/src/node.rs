@@ -64,6 +64,18 @@ pub fn remove_program(host: &Host) -> Result<()> {
     Ok(())
 }
 
+/// The kubelet's identity that stands here already, if it is this node's in this cluster.
+pub fn own_identity(name: &str, authority: &pki::Authority) -> Option<pki::Identity> {
+    let text = pki::file::read(&layout::kubelet_identity()).ok()??;
+    let (certificate, key) = text.split_once("-----BEGIN PRIVATE KEY")?;
+    let identity =
+        pki::Identity { certificate: certificate.to_owned(), key: format!("-----BEGIN PRIVATE KEY{key}") };
+    let facts = pki::Facts::from_pem(&identity.certificate).ok()?;
+    let is_ours = facts.common_name == format!("system:node:{name}")
+        && authority.issued(&identity.certificate, &identity.key);
+    is_ours.then_some(identity)
+}
+
 /// Writes the kubelet's identity and its kubeconfig, which refers to it, since the kubelet renews it.
 pub fn write_identity(
     host: &Host,

@@ -53,12 +53,24 @@ pub fn check(facts: &Facts) -> Vec<Problem> {
         );
         error("FileAvailable", text);
     }
+    for store in &facts.other_stores {
+        let text = format!(
+            "{} holds a cluster's objects, which this cluster would not see: choose it (--datastore), or take it away \
+             with kubeadm reset",
+            store.display()
+        );
+        error("Datastore", text);
+    }
     if !facts.program_is_whole {
         let text =
             "this kubeadm is not part of the one program that holds them all: call it as bin/kubeadm after \
                     make build, or give --program"
                 .to_owned();
         error("Program", text);
+    }
+    for (program, package, what) in &facts.wished_programs {
+        let text = format!("{program} is missing, which {what} need: apt-get install {package}");
+        problems.push(Problem { name: "FileExisting", text, is_warning: true });
     }
     if facts.has_swap {
         let text = "swap is on: pods' memory limits are less exact (swapoff -a turns it off)".to_owned();
@@ -92,9 +104,11 @@ mod tests {
     fn every_problem_says_what_mends_it() {
         let facts = Facts {
             missing_programs: vec![("iptables".into(), "iptables".into())],
+            wished_programs: vec![("nginx", "nginx-light", "DNS objects")],
             containerd_socket: "/run/containerd/containerd.sock".into(),
             taken_ports: vec![6443],
             leftovers: vec!["/etc/kubernetes/kubelet.conf".into()],
+            other_stores: vec!["/var/lib/minik8s/etcd".into()],
             has_swap: true,
             ..Facts::default()
         };
@@ -102,9 +116,11 @@ mod tests {
         for expected in [
             "sudo",
             "apt-get install iptables",
+            "apt-get install nginx-light",
             "systemctl start containerd",
             "6443",
             "kubeadm reset",
+            "--datastore",
             "swapoff",
         ] {
             assert!(texts.iter().any(|text| text.contains(expected)), "nothing says {expected}: {texts:#?}");

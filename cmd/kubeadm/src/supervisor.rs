@@ -6,21 +6,22 @@
 //! ```
 //!
 //! It may die at any moment: its children go on, and when it is back it replaces them, which disturbs no pod.
+//! One thread and no runtime: it lives as long as the machine, and waits nearly all of that time.
 
 use crate::layout;
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 /// The shortest and the longest pause before a service is started again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
@@ -30,6 +31,8 @@ const STEADY: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(10);
 /// A log longer than this becomes `NAME.log.1`.
 const LONGEST_LOG_BYTES: u64 = 10 << 20;
+/// How often it is looked whether somebody else's child has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How often logs are looked at.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -43,42 +46,66 @@ pub struct Service {
 }
 
 /// Runs until SIGTERM.
-pub async fn run() -> Result<()> {
+pub fn run() -> Result<()> {
     fs::create_dir_all(layout::RUN).context("make the supervisor's folder")?;
     fs::create_dir_all(layout::LOGS).context("make the folder of logs")?;
     let _only_one = lock()?;
-    let (mut hangup, mut terminate) = (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?);
-    let mut logs = tokio::time::interval(LOG_INTERVAL);
-    let mut running: BTreeMap<String, (Service, CancellationToken)> = BTreeMap::new();
-    let mut keepers = JoinSet::new();
+    let signals = Signals::hold()?;
+    let mut wanted = services(Path::new(layout::SERVICES))?;
+    let mut kept: BTreeMap<String, Kept> = BTreeMap::new();
+    let (mut logs_at, mut is_ending) = (Instant::now(), false);
     loop {
-        let wanted = services(Path::new(layout::SERVICES))?;
-        running.retain(|name, (service, stop)| {
-            let stays = wanted.get(name) == Some(service);
-            if !stays {
-                stop.cancel();
-            }
-            stays
-        });
-        for (name, service) in wanted {
-            running.entry(name).or_insert_with(|| {
-                let stop = CancellationToken::new();
-                keepers.spawn(keep(service.clone(), stop.clone()));
-                (service, stop)
-            });
+        let now = Instant::now();
+        kept.retain(|name, kept| kept.step(wanted.get(name), now));
+        for (name, service) in &wanted {
+            kept.entry(name.clone()).or_insert_with(|| Kept::new(service.clone(), now));
         }
-        loop {
-            tokio::select! {
-                _ = hangup.recv() => break,
-                _ = terminate.recv() => {
-                    running.values().for_each(|(_, stop)| stop.cancel());
-                    while keepers.join_next().await.is_some() {}
-                    return Ok(());
+        if is_ending && kept.is_empty() {
+            return Ok(());
+        }
+        if now >= logs_at {
+            kept.keys().for_each(|name| turn_over(&log_path(name)));
+            logs_at = now + LOG_INTERVAL;
+        }
+        let wakes = kept.values().filter_map(|kept| kept.wakes(now)).fold(logs_at, Instant::min);
+        for signal in signals.wait(wakes.saturating_duration_since(now))? {
+            match signal {
+                Signal::SIGHUP if !is_ending => match services(Path::new(layout::SERVICES)) {
+                    Ok(services) => wanted = services,
+                    Err(error) => eprintln!("all services stay as they were: {error:#}"),
+                },
+                Signal::SIGTERM => {
+                    is_ending = true;
+                    wanted.clear();
                 }
-                Some(_) = keepers.join_next() => {}
-                _ = logs.tick() => running.keys().for_each(|name| turn_over(&log_path(name))),
+                _ => {}
             }
         }
+    }
+}
+
+/// Signals that are read instead of interrupting; the standard library starts children without this.
+struct Signals(SignalFd);
+
+impl Signals {
+    fn hold() -> Result<Signals> {
+        let signals = SigSet::from_iter([Signal::SIGHUP, Signal::SIGTERM, Signal::SIGCHLD]);
+        signals.thread_block().context("hold signals back")?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(Signals(SignalFd::with_flags(&signals, flags).context("read signals")?))
+    }
+
+    /// Those that have come, or come before the time is over.
+    fn wait(&self, longest: Duration) -> Result<Vec<Signal>> {
+        // Rounded up, so that what was waited for is due.
+        let longest = PollTimeout::try_from(longest + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        let _ = poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], longest);
+        let mut signals = Vec::new();
+        while let Some(signal) = self.0.read_signal().context("read a signal")? {
+            let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
+            signals.extend(Signal::try_from(number));
+        }
+        Ok(signals)
     }
 }
 
@@ -97,28 +124,86 @@ fn services(folder: &Path) -> Result<BTreeMap<String, Service>> {
     Ok(services)
 }
 
-async fn keep(service: Service, stop: CancellationToken) {
-    let pid_path = Path::new(layout::RUN).join(format!("{}.pid", service.name));
-    end_leftover(&pid_path, &service).await;
-    let mut pause = PAUSE.0;
-    while !stop.is_cancelled() {
-        let began = Instant::now();
-        match start(&service) {
-            Ok(mut child) => {
-                if let Some(pid) = child.id() {
-                    let _ = fs::write(&pid_path, pid.to_string());
-                }
-                tokio::select! {
-                    status = child.wait() => eprintln!("{} ended: {status:?}", service.name),
-                    () = stop.cancelled() => { end(&mut child).await; break; }
-                }
-            }
-            Err(error) => eprintln!("cannot start {}: {error:#}", service.name),
-        }
-        pause = next_pause(pause, began.elapsed());
-        tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => {} }
+/// A service, and where it stands.
+struct Kept {
+    service: Service,
+    state: State,
+    pause: Duration,
+}
+
+enum State {
+    /// What a supervisor before this one has left running must end first.
+    Left { pid: Pid, kill_at: Instant },
+    /// It runs again then.
+    Waiting { until: Instant },
+    /// It runs; if it was told to end, it is killed then.
+    Running { child: Child, since: Instant, kill_at: Option<Instant> },
+}
+
+impl Kept {
+    fn new(service: Service, now: Instant) -> Kept {
+        let left = fs::read_to_string(child_path(&service.name)).ok();
+        let state = match left.and_then(|pid| pid.trim().parse().ok()).map(Pid::from_raw) {
+            Some(pid) => State::Left { pid, kill_at: now + GRACE },
+            None => State::Waiting { until: now },
+        };
+        Kept { service, state, pause: PAUSE.0 }
     }
-    let _ = fs::remove_file(&pid_path);
+
+    /// Does what is due. Whether anything is left to do for this service.
+    fn step(&mut self, wanted: Option<&Service>, now: Instant) -> bool {
+        let stays = wanted == Some(&self.service);
+        match &mut self.state {
+            State::Left { pid, kill_at } if is_of(*pid, &self.service) => {
+                let signal = if now < *kill_at { Signal::SIGTERM } else { Signal::SIGKILL };
+                let _ = kill(*pid, signal);
+            }
+            State::Left { .. } => self.state = State::Waiting { until: now },
+            State::Waiting { .. } if !stays => {
+                let _ = fs::remove_file(child_path(&self.service.name));
+                return false;
+            }
+            State::Waiting { until } if now >= *until => self.state = self.begin(now),
+            State::Waiting { .. } => {}
+            State::Running { child, since, kill_at } => match (child.try_wait(), *kill_at) {
+                (Ok(None), None) if !stays => {
+                    let _ = kill(pid_of(child), Signal::SIGTERM);
+                    *kill_at = Some(now + GRACE);
+                }
+                (Ok(None), Some(at)) if now >= at => drop(child.kill()),
+                (Ok(None), _) => {}
+                (ended, _) => {
+                    eprintln!("{} ended: {ended:?}", self.service.name);
+                    self.pause = next_pause(self.pause, now.saturating_duration_since(*since));
+                    self.state = State::Waiting { until: now + self.pause };
+                }
+            },
+        }
+        true
+    }
+
+    fn begin(&mut self, now: Instant) -> State {
+        match start(&self.service) {
+            Ok(child) => {
+                let _ = fs::write(child_path(&self.service.name), child.id().to_string());
+                State::Running { child, since: now, kill_at: None }
+            }
+            Err(error) => {
+                eprintln!("cannot start {}: {error:#}", self.service.name);
+                self.pause = next_pause(self.pause, Duration::ZERO);
+                State::Waiting { until: now + self.pause }
+            }
+        }
+    }
+
+    /// When there is something to do, though no signal comes.
+    fn wakes(&self, now: Instant) -> Option<Instant> {
+        match self.state {
+            State::Left { .. } => Some(now + LOOK_INTERVAL),
+            State::Waiting { until } => Some(until),
+            State::Running { kill_at, .. } => kill_at,
+        }
+    }
 }
 
 /// Twice as long each time, from the beginning once it has run well.
@@ -141,33 +226,15 @@ fn start(service: &Service) -> Result<Child> {
         .with_context(|| format!("run {program}"))
 }
 
-async fn end(child: &mut Child) {
-    let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) else { return };
-    let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-        let _ = child.kill().await;
-    }
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).expect("the kernel's process numbers are small"))
 }
 
-/// Ends what a supervisor before this one has left running, if it is still that program.
-async fn end_leftover(pid_path: &Path, service: &Service) {
-    let Some(pid) = fs::read_to_string(pid_path).ok().and_then(|pid| pid.trim().parse::<i32>().ok()) else {
-        return;
-    };
-    let is_ours = || {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let first = line.split(|&byte| byte == 0).next().unwrap_or_default();
-        Some(first) == service.command.first().map(String::as_bytes)
-    };
-    let ends = Instant::now() + GRACE;
-    let mut signal = Signal::SIGTERM;
-    while is_ours() {
-        let _ = kill(Pid::from_raw(pid), signal);
-        if Instant::now() > ends {
-            signal = Signal::SIGKILL;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+/// Whether that process is one of this service: its number may be another's by now.
+fn is_of(pid: Pid, service: &Service) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|&byte| byte == 0).take(2);
+    words.eq(service.command.iter().take(2).map(String::as_bytes))
 }
 
 /// The lock that says that a supervisor runs, with its process number in it.
@@ -194,6 +261,11 @@ pub fn running() -> Option<Pid> {
 
 fn pid_path() -> PathBuf {
     Path::new(layout::RUN).join("supervisor.pid")
+}
+
+/// Where the process number of a service is written down.
+fn child_path(name: &str) -> PathBuf {
+    Path::new(layout::RUN).join(format!("{name}.pid"))
 }
 
 fn log_path(name: &str) -> PathBuf {

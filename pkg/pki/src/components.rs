@@ -61,20 +61,33 @@ pub fn renew_components(
 ) -> Result<Vec<&'static str>, Error> {
     let mut renewed = Vec::new();
     for component in &COMPONENTS {
-        let path = dir.join(component.file);
-        let Some(text) = file::read(&path)? else { continue };
-        let config = Kubeconfig::parse(&text)
-            .map_err(|source| Error::File { path: path.clone(), source: Box::new(source) })?;
-        if remaining_seconds(&config, authority, now).is_none_or(|left| left > within_seconds) {
-            continue;
+        if renew_component(dir, component, authority, now, within_seconds)? {
+            renewed.push(component.file);
         }
-        let identity = authority.client(component.user, component.groups, now)?;
-        let text =
-            kubeconfig(&config.server, &config.ca_pem, component.user, &identity.certificate, &identity.key);
-        file::write(&path, text.as_bytes(), Mode::Secret)?;
-        renewed.push(component.file);
     }
     Ok(renewed)
+}
+
+/// As [`renew_components`], one of them. Whether it was renewed.
+pub fn renew_component(
+    dir: &Path,
+    component: &Component,
+    authority: &Authority,
+    now: Timestamp,
+    within_seconds: i64,
+) -> Result<bool, Error> {
+    let path = dir.join(component.file);
+    let Some(text) = file::read(&path)? else { return Ok(false) };
+    let config = Kubeconfig::parse(&text)
+        .map_err(|source| Error::File { path: path.clone(), source: Box::new(source) })?;
+    if remaining_seconds(&config, authority, now).is_none_or(|left| left > within_seconds) {
+        return Ok(false);
+    }
+    let identity = authority.client(component.user, component.groups, now)?;
+    let text =
+        kubeconfig(&config.server, &config.ca_pem, component.user, &identity.certificate, &identity.key);
+    file::write(&path, text.as_bytes(), Mode::Secret)?;
+    Ok(true)
 }
 
 /// How long the client certificate still lasts; `None` if there is none, or it is not of this authority.

@@ -7,7 +7,7 @@
 //!    └── Machine "m2" 10.89.0.2
 //! ```
 //!
-//! A machine can be cut off, frozen, killed and booted again. Dropping it leaves nothing behind.
+//! A machine can be cut off, slowed down, frozen, killed and booted again. Dropping it leaves nothing behind.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -144,6 +144,22 @@ impl Machine {
     /// Pulls its cable, or puts it in again.
     pub fn connect(&self, connected: bool) {
         self.switch.ip(&["link", "set", &self.cable, if connected { "up" } else { "down" }]);
+    }
+
+    /// Lets no more through its cable, either way, than so many kilobits a second; `None` is as fast as it goes.
+    pub fn slow(&self, kilobits_per_s: Option<u32>) {
+        // What may pass at once: a packet, or a fiftieth of a second.
+        let limits =
+            kilobits_per_s.map(|rate| (format!("{rate}kbit"), (rate * 1000 / 8 / 50).max(2000).to_string()));
+        let of = |device| match &limits {
+            Some((rate, burst)) => {
+                let shape = ["tbf", "rate", rate, "burst", burst, "latency", "1s"];
+                [&["qdisc", "replace", "dev", device, "root"], &shape[..]].concat()
+            }
+            None => vec!["qdisc", "del", "dev", device, "root"],
+        };
+        self.run("tc", &of("eth0"));
+        run("ip", &[vec!["netns", "exec", &self.switch.namespace, "tc"], of(&self.cable)].concat());
     }
 
     /// Stops every process on it where it stands, or lets them go on.

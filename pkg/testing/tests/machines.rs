@@ -16,6 +16,16 @@ fn machines_see_each_other_and_nothing_else() {
     assert!(!reaches(&one, &two));
     two.connect(true);
     assert!((0..20).any(|_| reaches(&one, &two)));
+    // Ten kilobytes pass at once through a whole cable, and not through a slow one.
+    let passes = || {
+        let fetch = ["-W1", "-c1", "-s10000", &two.address().to_string()];
+        one.output("busybox", &[&["ping"], &fetch[..]].concat()).status.success()
+    };
+    assert!(passes());
+    two.slow(Some(16));
+    assert!(!passes());
+    two.slow(None);
+    assert!((0..20).any(|_| passes()));
     // No route leads out.
     assert!(!one.output("ip", &["route", "get", "192.0.2.1"]).status.success());
     // What is on its disk stays, what is in /run does not.

@@ -5,6 +5,7 @@
 //! ```
 
 use super::admin_client;
+use crate::datastore::{self, Datastore};
 use crate::layout;
 use crate::phases::init::services_run;
 use anyhow::{Context, Result, bail};
@@ -14,7 +15,6 @@ use pki::file::Mode;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use store::Etcd;
 
 const STORE: &str = "store.backup";
 
@@ -29,14 +29,13 @@ pub struct Flags {
 /// What `restore` is told.
 #[derive(Args)]
 #[command(
-    after_help = "Example, on a fresh machine or after kubeadm reset:\n  kubeadm restore cluster.tar\n  kubeadm init\nMoving to etcd:\n  kubeadm restore cluster.tar --etcd-servers http://127.0.0.1:2379\n  kubeadm init --etcd-servers http://127.0.0.1:2379"
+    after_help = "Example, on a fresh machine or after kubeadm reset:\n  kubeadm restore cluster.tar\n  kubeadm init\nMoving to etcd (and back by leaving --datastore out):\n  kubeadm restore cluster.tar --datastore etcd\n  kubeadm init --datastore etcd"
 )]
 pub struct RestoreFlags {
     /// The file that `kubeadm backup` has written.
     file: PathBuf,
-    /// Restore the objects into this etcd instead of the embedded store.
-    #[arg(long, value_delimiter = ',')]
-    etcd_servers: Vec<String>,
+    #[command(flatten)]
+    datastore: datastore::StoreFlags,
 }
 
 /// Writes a backup.
@@ -84,49 +83,57 @@ async fn fetch(client: &kube::Client, mut to: &File) -> Result<()> {
     Ok(to.sync_all()?)
 }
 
-/// Puts a backup in place.
+/// Puts a backup in place: its objects, then its keys.
 pub async fn restore(flags: RestoreFlags) -> Result<()> {
-    let embedded = Path::new(layout::DATA).join("store");
     if services_run() || layout::manifests().join("kube-apiserver.yaml").exists() {
         bail!("a cluster is on this machine: kubeadm reset takes it away first");
     }
-    if embedded.exists() {
-        bail!("{} is there already: nothing was changed", embedded.display());
-    }
-    let folder = tempfile::tempdir().context("make a temporary folder")?;
-    let file = File::open(&flags.file).with_context(|| format!("open {}", flags.file.display()))?;
-    let mut keys = Vec::new();
-    for entry in tar::Archive::new(file).entries()? {
-        let mut entry = entry.context("not a backup: the archive is damaged")?;
-        let path = entry.path()?.into_owned();
-        if path == Path::new(STORE) {
-            entry.unpack(folder.path().join(STORE))?;
-        } else if let (Some(name), Ok(_)) = (path.file_name(), path.strip_prefix("pki")) {
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content)?;
-            keys.push((name.to_owned(), content));
+    for path in [layout::embedded_store(), layout::ETCD.into(), layout::pki().join("ca.key")] {
+        if path.exists() {
+            bail!("{} is there already, nothing was changed: kubeadm reset takes it away", path.display());
         }
     }
+    let folder = tempfile::tempdir().context("make a temporary folder")?;
     let store = folder.path().join(STORE);
+    let keys = unpack(&flags.file, &store)?;
     store::backup::verify(&store)
         .with_context(|| format!("{} is not a whole backup", flags.file.display()))?;
+    let datastore = Datastore::from(flags.datastore);
+    let objects = match datastore::restore(&store, &datastore).await {
+        Ok(objects) => objects,
+        Err(error) => {
+            // Half a cluster is worse than none.
+            let _ = fs::remove_dir_all(layout::embedded_store());
+            let _ = fs::remove_dir_all(layout::ETCD);
+            return Err(error).context("restore the objects (nothing was kept)");
+        }
+    };
     fs::create_dir_all(layout::pki())?;
     for (name, content) in &keys {
-        let is_public =
-            Path::new(name).extension().is_some_and(|extension| extension == "crt" || extension == "pub");
-        pki::file::write(
-            &layout::pki().join(name),
-            content,
-            if is_public { Mode::Public } else { Mode::Secret },
-        )?;
+        let is_public = name.extension().is_some_and(|extension| extension == "crt" || extension == "pub");
+        let mode = if is_public { Mode::Public } else { Mode::Secret };
+        pki::file::write(&layout::pki().join(name), content, mode)?;
     }
-    let (summary, next) = if flags.etcd_servers.is_empty() {
-        (store::backup::restore_embedded(&store, &embedded)?, "kubeadm init".to_owned())
-    } else {
-        let etcd = Etcd::connect(&flags.etcd_servers, None).await?;
-        let next = format!("kubeadm init --etcd-servers {}", flags.etcd_servers.join(","));
-        (store::backup::restore_etcd(&store, &etcd).await?, next)
-    };
-    println!("{} objects and {} keys are in place. Go on with:\n\n  {next}\n", summary.entries, keys.len());
+    let next = format!("kubeadm init{}", datastore.words());
+    println!("{objects} objects and {} keys are in place. Go on with:\n\n  {next}\n", keys.len());
     Ok(())
+}
+
+/// Takes a backup apart: the store's part goes to a file. The keys, by name.
+fn unpack(backup: &Path, store: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+    let file = File::open(backup).with_context(|| format!("open {}", backup.display()))?;
+    let not_whole = || format!("{} is not a whole backup", backup.display());
+    let mut keys = Vec::new();
+    for entry in tar::Archive::new(file).entries().with_context(not_whole)? {
+        let mut entry = entry.with_context(not_whole)?;
+        let path = entry.path()?.into_owned();
+        if path == Path::new(STORE) {
+            entry.unpack(store).with_context(not_whole)?;
+        } else if let (Some(name), Ok(_)) = (path.file_name(), path.strip_prefix("pki")) {
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).with_context(not_whole)?;
+            keys.push((name.into(), content));
+        }
+    }
+    Ok(keys)
 }

@@ -66,27 +66,33 @@ fn check_expiration() -> Result<()> {
 }
 
 fn renew(name: &str) -> Result<()> {
-    let pki = layout::pki();
+    let (pki, now) = (layout::pki(), Timestamp::now());
     let authority = Authority::load(&read(&pki.join("ca.crt"))?, &read(&pki.join("ca.key"))?)?;
-    let mut renewed: Vec<String> = Vec::new();
-    for leaf in LEAVES.iter().filter(|leaf| name == "all" || name == **leaf) {
-        // Whoever needs it makes it anew: the API server within minutes, and when it starts.
-        std::fs::remove_file(pki.join(format!("{leaf}.crt")))
-            .with_context(|| format!("remove {leaf}.crt"))?;
-        renewed.push((*leaf).to_owned());
+    let is_meant = |one: &str| name == "all" || name == one;
+    let mut renewed: Vec<&str> = Vec::new();
+    // What is not there is made anew. The server takes it up while it runs.
+    let names = serving_names(&pki)?;
+    for leaf in LEAVES.into_iter().filter(|leaf| is_meant(leaf)) {
+        let path = pki.join(format!("{leaf}.crt"));
+        std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        renewed.push(leaf);
     }
     if !renewed.is_empty() {
-        let config = pki::Config { names: serving_names(&pki)?, service_ip: None };
-        pki::ensure(&pki, &config, Timestamp::now())?;
+        pki::ensure(&pki, &pki::Config { names, service_ip: None }, now)?;
     }
-    for file in pki::renew_components(Path::new(layout::ETC), &authority, Timestamp::now(), i64::MAX)? {
-        renewed.push(file.to_owned());
+    for component in pki::COMPONENTS.iter().filter(|component| is_meant(component.file)) {
+        if pki::renew_component(Path::new(layout::ETC), component, &authority, now, i64::MAX)? {
+            renewed.push(component.file);
+        }
     }
-    if renewed.is_empty() {
-        bail!("there is no certificate {name:?}; kubeadm certs check-expiration shows those that there are");
-    }
-    for name in renewed {
-        println!("certificate {name} renewed");
+    match renewed.as_slice() {
+        [] if name == "kubelet.conf" => bail!("the kubelet renews its certificate by itself"),
+        [] => {
+            bail!(
+                "there is no certificate {name:?}; kubeadm certs check-expiration shows those that there are"
+            )
+        }
+        renewed => renewed.iter().for_each(|name| println!("certificate {name} renewed")),
     }
     Ok(())
 }

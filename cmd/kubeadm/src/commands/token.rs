@@ -20,7 +20,7 @@ pub enum Command {
         /// The token; a new one is made if none is given.
         token: Option<BootstrapToken>,
         /// How long it is good; 0 is for ever.
-        #[arg(long, default_value = "24h")]
+        #[arg(long, default_value = "24h", value_parser = lifetime)]
         ttl: SignedDuration,
         /// What it is for.
         #[arg(long, default_value = "")]
@@ -39,6 +39,18 @@ pub enum Command {
     },
     /// Print a token without making it known to the cluster.
     Generate,
+}
+
+/// How long a token is good: `24h`, `1h30m`, or `0` without a unit, which is for ever.
+pub fn lifetime(text: &str) -> Result<SignedDuration> {
+    if text == "0" {
+        return Ok(SignedDuration::ZERO);
+    }
+    let lifetime: SignedDuration = text.parse()?;
+    if lifetime.is_negative() {
+        bail!("it must not be negative");
+    }
+    Ok(lifetime)
 }
 
 /// Does it.
@@ -62,9 +74,6 @@ async fn create(
     description: &str,
     print_join_command: bool,
 ) -> Result<()> {
-    if ttl.is_negative() {
-        bail!("--ttl must not be negative");
-    }
     let client = admin_client().await?;
     let token = token.map_or_else(BootstrapToken::generate, Ok)?;
     let expires = (!ttl.is_zero()).then(|| Timestamp::now() + ttl);
@@ -129,4 +138,16 @@ async fn delete(tokens: &[String]) -> Result<()> {
         println!("bootstrap token {id:?} deleted");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_may_be_nothing_which_is_for_ever() {
+        assert_eq!(lifetime("0").expect("upstream's word"), SignedDuration::ZERO);
+        assert_eq!(lifetime("1h30m").expect("a duration"), SignedDuration::from_mins(90));
+        assert!(lifetime("-1h").is_err() && lifetime("soon").is_err());
+    }
 }

@@ -3,13 +3,14 @@
 use super::{Phase, run_all};
 use crate::cluster::Cluster;
 use crate::commands::image::containerd;
+use crate::datastore::Datastore;
 use crate::facts::{self, Wanted};
 use crate::host::Host;
-use crate::manifests::{self, ControlPlane, Datastore};
+use crate::manifests::{self, ControlPlane};
 use crate::node::{self, Node};
-use crate::{image, layout, objects, preflight, services};
+use crate::{datastore, image, layout, objects, preflight, services};
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use cli::Progress;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -62,23 +63,10 @@ pub struct Flags {
     #[arg(long)]
     token: Option<BootstrapToken>,
     /// How long the token is good; 0 is for ever.
-    #[arg(long, default_value = "24h")]
+    #[arg(long, default_value = "24h", value_parser = crate::commands::token::lifetime)]
     token_ttl: SignedDuration,
-    /// Where the cluster keeps its objects.
-    #[arg(long, value_enum, default_value_t = Store::Embedded)]
-    datastore: Store,
-    /// Use the etcd at these URLs.
-    #[arg(long, value_delimiter = ',')]
-    etcd_servers: Vec<String>,
-    /// The CA of that etcd's certificate.
-    #[arg(long, requires_all = ["etcd_certfile", "etcd_keyfile"])]
-    etcd_cafile: Option<String>,
-    /// The certificate to show to that etcd.
-    #[arg(long, requires = "etcd_cafile")]
-    etcd_certfile: Option<String>,
-    /// The key of that certificate.
-    #[arg(long, requires = "etcd_cafile")]
-    etcd_keyfile: Option<String>,
+    #[command(flatten)]
+    datastore: datastore::StoreFlags,
     /// Keep ordinary pods off this machine.
     #[arg(long)]
     taint_control_plane: bool,
@@ -94,15 +82,6 @@ pub struct Flags {
     /// Only say what would be done.
     #[arg(long)]
     dry_run: bool,
-}
-
-/// Where objects are kept.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Store {
-    /// In the API server itself.
-    Embedded,
-    /// In an etcd beside it.
-    Etcd,
 }
 
 struct Init {
@@ -165,14 +144,6 @@ impl Init {
             Some(name) => format!("{name}:{port}"),
             None => own,
         };
-        let files = flags.etcd_cafile.zip(flags.etcd_certfile).zip(flags.etcd_keyfile);
-        let datastore = match (flags.datastore, flags.etcd_servers) {
-            (_, servers) if !servers.is_empty() => {
-                Datastore::External { servers, files: files.map(|((ca, cert), key)| [ca, cert, key]) }
-            }
-            (Store::Embedded, _) => Datastore::Embedded,
-            (Store::Etcd, _) => Datastore::Etcd,
-        };
         let mut names = flags.apiserver_cert_extra_sans;
         names.extend(endpoint.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']).to_owned()));
         let taint = "node-role.kubernetes.io/control-plane=:NoSchedule";
@@ -187,7 +158,7 @@ impl Init {
                 },
                 advertise_address: address,
                 port,
-                datastore,
+                datastore: flags.datastore.into(),
                 names,
             },
             node: Node {
@@ -214,12 +185,18 @@ impl Init {
         if self.plane.datastore == Datastore::Etcd {
             programs.push(("etcd", "etcd-server"));
         }
+        let other_stores = match self.plane.datastore {
+            Datastore::Embedded => vec![layout::ETCD.into()],
+            Datastore::Etcd => vec![layout::embedded_store()],
+            Datastore::External { .. } => vec![layout::ETCD.into(), layout::embedded_store()],
+        };
         let facts = facts::gather(&Wanted {
             ports: &[self.plane.port, 10250],
             programs: &programs,
             containerd_socket: &self.node.containerd_socket,
             files: &leftovers,
             program: &self.program,
+            other_stores: &other_stores,
         });
         report(preflight::sort(preflight::check(&facts), &self.ignored), self.host)
     }
@@ -251,24 +228,22 @@ impl Init {
         for component in &pki::COMPONENTS {
             pki::ensure_component(Path::new(layout::ETC), component, &url, &pki.authority, now)?;
         }
-        if !layout::kubelet_identity().exists() {
-            let user = format!("system:node:{}", self.node.name);
-            let identity = pki.authority.client(&user, &["system:nodes"], now)?;
-            node::write_identity(
-                &self.host,
-                &self.plane.cluster,
-                pki.authority.pem(),
-                &self.node,
-                &identity,
-            )?;
-        }
+        let identity = match node::own_identity(&self.node.name, &pki.authority) {
+            Some(identity) => identity,
+            None => {
+                let user = format!("system:node:{}", self.node.name);
+                pki.authority.client(&user, &["system:nodes"], now)?
+            }
+        };
+        let ca = pki.authority.pem();
+        node::write_identity(&self.host, &self.plane.cluster, ca, &self.node, &identity)?;
         Ok(format!("admin.conf, kubelet.conf and more are in {}", layout::ETC))
     }
 
     async fn image(&mut self) -> Result<String> {
         let own = image::Program {
             file: &self.program,
-            target: "/minik8s",
+            target: image::PROGRAM,
             links: &["/apiserver", "/controller-manager", "/scheduler"],
         };
         self.import(&own, image::OWN).await?;

@@ -172,6 +172,7 @@ impl Join {
             Some(token) => token,
             None => ask_token()?,
         };
+        let address = flags.node_ip.or(file.address).or_else(|| facts::address_towards(&with_port));
         Ok(Join {
             host: Host { dry_run: flags.dry_run },
             endpoint: with_port,
@@ -179,7 +180,7 @@ impl Join {
             ca_hashes: flags.discovery_token_ca_cert_hash,
             node: Node {
                 name: flags.node_name.or(file.name).unwrap_or_else(facts::host_name),
-                address: flags.node_ip.or(file.address).or_else(facts::default_address),
+                address,
                 containerd_socket: socket_path(&flags.cri_socket),
                 labels: Vec::new(),
                 taints: Vec::new(),
@@ -200,6 +201,7 @@ impl Join {
             containerd_socket: &self.node.containerd_socket,
             files: &leftovers,
             program: &self.program,
+            other_stores: &[],
         });
         report(preflight::sort(preflight::check(&facts), &self.ignored), self.host)
     }
