@@ -1,6 +1,7 @@
 //! Two commands to a cluster: `kubeadm init` and `join` on machines of their own, as people use them.
 
 use crate::support::{Node, traces};
+use std::time::Instant;
 use testing::Switch;
 
 #[test]
@@ -20,19 +21,23 @@ fn init_runs_pods_and_reset_leaves_nothing() {
     });
 
     // Its apiserver is killed, and is back; its manifest is changed, and the new one runs.
+    let killed = Instant::now();
     node.machine.run("pkill", &["-KILL", "-f", "^/apiserver "]);
     let get = ["get", "pod", "kube-apiserver-m1", "-n", "kube-system", "-o"];
     let kubectl = |node: &Node, path: &str| node.try_kubectl(&[&get[..], &[path]].concat());
     let restarts =
         "jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}";
     node.eventually("the apiserver is back", |node| kubectl(node, restarts) == "1 true");
+    println!("apiserver killed -> Running and ready again: {:?} (promised: 3 s)", killed.elapsed());
     let manifest = node.machine.path("/etc/kubernetes/manifests/kube-apiserver.yaml");
     let text = std::fs::read_to_string(&manifest).expect("the manifest");
     let limited = text.replace("cpu: 50m\n", "cpu: 50m\n      limits:\n        memory: 900Mi\n");
     assert_ne!(text, limited, "{text}");
+    let edited = Instant::now();
     std::fs::write(&manifest, limited).expect("written");
     let limit = "jsonpath={.spec.containers[0].resources.limits.memory} {.status.containerStatuses[0].ready}";
     node.eventually("the changed apiserver runs", |node| kubectl(node, limit) == "900Mi true");
+    println!("apiserver's memory limit edited -> in force: {:?} (promised: 10 s)", edited.elapsed());
 
     // A Deployment's pods run, and answer.
     node.import("httpd");
