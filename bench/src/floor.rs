@@ -5,7 +5,8 @@
 //! - [`group_commits`]: as many writes at once as there are connections, made durable together.
 //! - [`etcd_creates`]: compare-and-swap on etcd, from as many tasks as there are connections.
 
-use crate::load::Samples;
+use crate::load::{Cpu, Samples};
+use crate::process::Etcd;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
@@ -142,9 +143,10 @@ pub fn group_commits(dir: &Path, at_once: usize, bytes: usize, window: Duration)
     Ok((batches * at_once) as f64 / started.elapsed().as_secs_f64())
 }
 
-/// New keys of `bytes` each that etcd takes per second, from so many tasks.
-pub async fn etcd_creates(url: &str, tasks: usize, bytes: usize, window: Duration) -> Result<f64> {
-    let client = etcd_client::Client::connect([url], None).await.context("connect to etcd")?;
+/// New keys of `bytes` each that etcd takes per second, from so many tasks, and its CPU time for each.
+pub async fn etcd_creates(etcd: &Etcd, tasks: usize, bytes: usize, window: Duration) -> Result<(f64, f64)> {
+    let client = etcd_client::Client::connect([&etcd.url], None).await.context("connect to etcd")?;
+    let cpu = Cpu::start(Some(etcd.pid()))?;
     let value = vec![b'x'; bytes];
     let started = Instant::now();
     let tasks: Vec<_> = (0..tasks)
@@ -168,5 +170,6 @@ pub async fn etcd_creates(url: &str, tasks: usize, bytes: usize, window: Duratio
     for task in tasks {
         count += task.await??;
     }
-    Ok(count as f64 / started.elapsed().as_secs_f64())
+    let rate = count as f64 / started.elapsed().as_secs_f64();
+    Ok((rate, cpu.per(count as f64)?.unwrap_or_default()))
 }

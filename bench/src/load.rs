@@ -34,6 +34,8 @@ pub struct Figures {
     /// Seconds of the server's CPU time for one of each, where its process is known: steadier than rates on a machine
     /// that does other things too.
     pub create_cpu: Option<f64>,
+    /// The same of the process behind the server that keeps its objects.
+    pub create_cpu_behind: Option<f64>,
     pub get_cpu: Option<f64>,
     pub list_cpu: Option<f64>,
 }
@@ -56,13 +58,14 @@ const CHANGES_ON_THE_WAY: i64 = 64;
 const WRITERS: usize = 4;
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Measures everything.
-pub async fn run(server: &Endpoint, pid: Option<u32>, scale: Scale) -> Result<Figures> {
+/// Measures everything. `behind` is the process that keeps the server's objects, where that is another.
+pub async fn run(server: &Endpoint, pid: Option<u32>, behind: Option<u32>, scale: Scale) -> Result<Figures> {
     prepare(server, scale).await.context("prepare namespaces")?;
-    let cpu = Cpu::start(pid)?;
+    let (cpu, cpu_behind) = (Cpu::start(pid)?, Cpu::start(behind)?);
     let creates_per_second =
         creates(server, NAMESPACE, scale.pods, scale.connections).await.context("create pods")?;
     let create_cpu = cpu.per(scale.pods as f64)?;
+    let create_cpu_behind = cpu_behind.per(scale.pods as f64)?;
     let cpu = Cpu::start(pid)?;
     let (gets_per_second, gets, _) = gets(server, scale).await.context("GET pods")?;
     let get_cpu = cpu.per(gets)?;
@@ -78,24 +81,26 @@ pub async fn run(server: &Endpoint, pid: Option<u32>, scale: Scale) -> Result<Fi
         changes_per_second,
         watch_bytes_per_second,
         create_cpu,
+        create_cpu_behind,
         get_cpu,
         list_cpu,
     })
 }
 
 /// CPU time of a process from some moment on.
-struct Cpu {
+pub struct Cpu {
     pid: Option<u32>,
     before: f64,
 }
 
 impl Cpu {
-    fn start(pid: Option<u32>) -> Result<Cpu> {
+    /// From now on.
+    pub fn start(pid: Option<u32>) -> Result<Cpu> {
         Ok(Cpu { pid, before: pid.map_or(Ok(0.0), process::cpu_seconds)? })
     }
 
     /// Per one of what was done since.
-    fn per(&self, count: f64) -> Result<Option<f64>> {
+    pub fn per(&self, count: f64) -> Result<Option<f64>> {
         self.pid.map(|pid| Ok((process::cpu_seconds(pid)? - self.before) / count)).transpose()
     }
 }

@@ -79,7 +79,8 @@ struct Measured {
 struct Floors {
     https: Figures,
     group_commits: f64,
-    etcd_creates: Option<f64>,
+    /// How many per second, and etcd's CPU seconds for each.
+    etcd_creates: Option<(f64, f64)>,
 }
 
 fn main() -> Result<()> {
@@ -98,16 +99,16 @@ async fn measure(flags: &Flags) -> Result<()> {
     let floor_dir = scratch.path().join("floor");
     std::fs::create_dir(&floor_dir)?;
     let embedded =
-        ours(&flags.apiserver, &[], &scratch.path().join("embedded"), scale, Some(&floor_dir)).await?;
+        ours(&flags.apiserver, &[], &scratch.path().join("embedded"), scale, None, Some(&floor_dir)).await?;
     let object_bytes = std::fs::metadata(floor_dir.join(floor::OBJECT))?.len() as usize;
     let server = if flags.no_etcd { None } else { Etcd::start()? };
     let (mut on_etcd, mut etcd_creates) = (None, None);
     if let Some(etcd) = &server {
         eprintln!("etcd");
-        etcd_creates =
-            Some(floor::etcd_creates(&etcd.url, scale.connections, object_bytes, scale.window).await?);
+        etcd_creates = Some(floor::etcd_creates(etcd, scale.connections, object_bytes, scale.window).await?);
         let args = ["--etcd-servers", &etcd.url];
-        on_etcd = Some(ours(&flags.apiserver, &args, &scratch.path().join("etcd"), scale, None).await?);
+        let dir = scratch.path().join("etcd");
+        on_etcd = Some(ours(&flags.apiserver, &args, &dir, scale, Some(etcd.pid()), None).await?);
     }
     drop(server);
     eprintln!("floors");
@@ -115,7 +116,7 @@ async fn measure(flags: &Flags) -> Result<()> {
     let https = {
         let own = std::env::current_exe().context("find the benchmark's own program")?;
         let server = Server::start(&own, &["floor"], &floor_dir)?;
-        load::run(&server.endpoint, Some(server.pid()), scale).await.context("measure the floor")?
+        load::run(&server.endpoint, Some(server.pid()), None, scale).await.context("measure the floor")?
     };
     let peer = match &flags.peer_kubeconfig {
         Some(path) => {
@@ -137,6 +138,7 @@ async fn ours(
     args: &[&str],
     dir: &Path,
     scale: Scale,
+    behind: Option<u32>,
     floor: Option<&Path>,
 ) -> Result<Measured> {
     let args = [&["--bind-address", "127.0.0.1", "--secure-port", "0"], args].concat();
@@ -144,7 +146,7 @@ async fn ours(
     tokio::time::sleep(SETTLE).await;
     let cpu_idle = process::idle_cpu(server.pid(), scale.window).await?;
     let (memory_idle, _) = process::memory(server.pid())?;
-    let figures = load::run(&server.endpoint, Some(server.pid()), scale).await?;
+    let figures = load::run(&server.endpoint, Some(server.pid()), behind, scale).await?;
     tokio::time::sleep(SETTLE).await;
     let (memory_after, memory_peak) = process::memory(server.pid())?;
     if let Some(floor) = floor {
@@ -171,7 +173,7 @@ async fn peer(endpoint: &Endpoint, pid: Option<u32>, scale: Scale) -> Result<Mea
         Some(pid) => Some(process::idle_cpu(pid, scale.window).await?),
         None => None,
     };
-    let figures = load::run(endpoint, pid, scale).await;
+    let figures = load::run(endpoint, pid, None, scale).await;
     let after = memory()?;
     load::clean_up(endpoint).await?;
     Ok(Measured {
@@ -199,7 +201,7 @@ fn rows(embedded: &Measured, etcd: Option<&Measured>, floors: &Floors, peer: Opt
     let changes = |figures: &Figures| figures.changes_per_second;
     let watch_mb = |figures: &Figures| figures.watch_bytes_per_second / MB;
     let own = Some(embedded);
-    let raw_etcd = floors.etcd_creates.map(|rate| (rate, "compare-and-swap on etcd"));
+    let raw_etcd = floors.etcd_creates.map(|(rate, _)| (rate, "compare-and-swap on etcd"));
     let raw_disk = Some((floors.group_commits, "fdatasync of as many at once"));
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let mb = |bytes: Option<f64>| bytes.map(|bytes| bytes / MB);
@@ -209,6 +211,10 @@ fn rows(embedded: &Measured, etcd: Option<&Measured>, floors: &Floors, peer: Opt
         let floor = micros(&floors.https).map(|value| (value, HTTPS));
         row(what, "µs", micros(&embedded.figures), floor, peer.and_then(|peer| micros(&peer.figures)))
     };
+    let micros_of = |measured: Option<&Measured>, figure: fn(&Figures) -> Option<f64>| {
+        measured.and_then(|measured| figure(&measured.figures)).map(|seconds| seconds * 1e6)
+    };
+    let etcd_cpu = floors.etcd_creates.map(|(_, cpu)| (cpu * 1e6, "compare-and-swap on etcd"));
     vec![
         row("pod creates, embedded store", "/s", of(own, creates), raw_disk, of(peer, creates)),
         row("", "/s", of(own, creates), https(creates), of(peer, creates)),
@@ -222,7 +228,10 @@ fn rows(embedded: &Measured, etcd: Option<&Measured>, floors: &Floors, peer: Opt
         row("", "MB/s", of(own, watch_mb), https(watch_mb), of(peer, watch_mb)),
         row("changes to each watcher, etcd", "/s", of(etcd, changes), https(changes), of(peer, changes)),
         cpu("CPU time of one create, embedded", |figures| figures.create_cpu),
+        row("CPU time of one create, etcd", "µs", micros_of(etcd, |f| f.create_cpu), None, None),
+        row("… of etcd itself", "µs", micros_of(etcd, |f| f.create_cpu_behind), etcd_cpu, None),
         cpu("CPU time of one GET, embedded", |figures| figures.get_cpu),
+        row("CPU time of one GET, etcd", "µs", micros_of(etcd, |f| f.get_cpu), None, None),
         cpu("CPU time of one LIST, embedded", |figures| figures.list_cpu),
         row("memory idle (PSS)", "MB", mb(embedded.memory_idle), None, mb(peer_of(|p| p.memory_idle))),
         row(

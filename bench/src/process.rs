@@ -105,6 +105,13 @@ impl Etcd {
     }
 }
 
+impl Etcd {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
 impl Drop for Etcd {
     fn drop(&mut self) {
         end(&mut self.process);
