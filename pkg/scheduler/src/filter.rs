@@ -133,18 +133,19 @@ impl Cluster {
 
     /// Like [`Cluster::check`], but as if pods that wait for a place on the node, and are as important, had it already.
     pub(crate) fn check_reserved(&mut self, view: &View, pod: PodId, node: NodeId) -> Result<(), Reason> {
+        // First what is cheap: of thousands of nodes most are full, and few have anybody waiting.
+        self.check(view, node)?;
         if self.nominations.is_empty() {
-            return self.check(view, node);
+            return Ok(());
         }
         let name = self.nodes.list[node as usize].facts.name.as_str();
-        let Some(waiting) = self.nominations.get(name) else { return self.check(view, node) };
+        let Some(waiting) = self.nominations.get(name) else { return Ok(()) };
         let priority = self.classes[view.class].key.spec.priority;
         let counts = |other: &PodId| {
             let record = &self.pods[*other];
             *other != pod && record.on().is_none() && self.classes[record.class].key.spec.priority >= priority
         };
         let waiting: Vec<PodId> = waiting.iter().copied().filter(counts).collect();
-        self.check(view, node)?;
         if waiting.is_empty() {
             return Ok(());
         }
