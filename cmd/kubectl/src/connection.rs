@@ -308,7 +308,10 @@ fn cache_folder(flags: &ClusterFlags, server: &str) -> Option<PathBuf> {
         Some(PathBuf::from(home).join(".kube/cache"))
     })?;
     let host = server.split_once("://").map_or(server, |(_, host)| host);
-    let name: String = host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' }).collect();
+    let name: String = host
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' })
+        .collect();
     Some(root.join("discovery").join(name))
 }
 
@@ -362,7 +365,9 @@ mod tests {
             "The Pod \"a\" is invalid: spec.x: Invalid value: -1",
         );
         check(
-            causes(json!([{"field": "a", "message": "b"}, {"field": "c", "message": "d"}, {"field": "a", "message": "b"}])),
+            causes(
+                json!([{"field": "a", "message": "b"}, {"field": "c", "message": "d"}, {"field": "a", "message": "b"}]),
+            ),
             "The Pod \"a\" is invalid: \n* a: b\n* c: d",
         );
         check(json!({"reason": "Invalid", "message": "m"}), "The request is invalid: m");

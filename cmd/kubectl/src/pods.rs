@@ -35,8 +35,9 @@ pub async fn of_word(connection: &Connection, word: &str) -> Result<Vec<Value>> 
     let select = SelectFlags { words: vec![word.to_owned()], ..SelectFlags::default() };
     let found = select::objects(connection, &select).await?;
     let (resource, object) = found.first().with_context(|| format!("{word} is not there"))?;
-    let selector = selector_of(object)
-        .with_context(|| format!("cannot find pods of {}: it selects none", resource.named(name_of(object))))?;
+    let selector = selector_of(object).with_context(|| {
+        format!("cannot find pods of {}: it selects none", resource.named(name_of(object)))
+    })?;
     let mut pods = selected(connection, &selector).await?;
     pods.sort_by_key(readiness);
     if pods.is_empty() {
@@ -47,8 +48,7 @@ pub async fn of_word(connection: &Connection, word: &str) -> Result<Vec<Value>> 
 
 /// The pods with labels.
 pub async fn selected(connection: &Connection, selector: &str) -> Result<Vec<Value>> {
-    let path =
-        format!("/api/v1/namespaces/{}/pods?labelSelector={}", connection.namespace, encode(selector));
+    let path = format!("/api/v1/namespaces/{}/pods?labelSelector={}", connection.namespace, encode(selector));
     let list = connection.get(&path).await?;
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
@@ -64,7 +64,8 @@ pub fn selector_of(object: &Value) -> Option<String> {
         .collect();
     for rule in selector["matchExpressions"].as_array().into_iter().flatten() {
         let key = rule["key"].as_str()?;
-        let values: Vec<&str> = rule["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let values: Vec<&str> =
+            rule["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         parts.push(match rule["operator"].as_str()? {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),
@@ -79,16 +80,14 @@ pub fn selector_of(object: &Value) -> Option<String> {
 fn readiness(pod: &Value) -> (bool, bool, bool) {
     let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let is_ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-    (
-        pod["metadata"]["deletionTimestamp"].is_string(),
-        pod["status"]["phase"] != "Running",
-        !is_ready,
-    )
+    (pod["metadata"]["deletionTimestamp"].is_string(), pod["status"]["phase"] != "Running", !is_ready)
 }
 
 /// The one pod that a command is about. It must not have ended.
 pub async fn running(connection: &Connection, word: &str, timeout: Duration) -> Result<Value> {
-    let Some(mut pod) = of_word(connection, word).await?.into_iter().next() else { bail!("{word} has no pods") };
+    let Some(mut pod) = of_word(connection, word).await?.into_iter().next() else {
+        bail!("{word} has no pods")
+    };
     let path = path(connection, name_of(&pod));
     let waiting = async {
         while pod["status"]["phase"].as_str().unwrap_or("Pending") == "Pending" {
@@ -116,7 +115,9 @@ pub fn containers(pod: &Value) -> Vec<&str> {
 /// The container that is meant where none is named: what the pod says, or its first; that others exist is told.
 pub fn default_container(pod: &Value, quiet: bool) -> Result<String> {
     let all = containers(pod);
-    if let Some(named) = pod["metadata"]["annotations"][DEFAULT_CONTAINER].as_str().filter(|name| !name.is_empty()) {
+    if let Some(named) =
+        pod["metadata"]["annotations"][DEFAULT_CONTAINER].as_str().filter(|name| !name.is_empty())
+    {
         if all.contains(&named) {
             return Ok(named.to_owned());
         }
@@ -148,13 +149,17 @@ mod tests {
         check(json!({"spec": {"selector": {"app": "web"}}}), Some("app=web"));
         check(json!({"spec": {"selector": {"matchLabels": {"a": "b", "c": "d"}}}}), Some("a=b,c=d"));
         let rules = json!([{"key": "x", "operator": "In", "values": ["1", "2"]}, {"key": "y", "operator": "DoesNotExist"}]);
-        check(json!({"spec": {"selector": {"matchLabels": {"a": "b"}, "matchExpressions": rules}}}), Some("a=b,x in (1,2),!y"));
+        check(
+            json!({"spec": {"selector": {"matchLabels": {"a": "b"}, "matchExpressions": rules}}}),
+            Some("a=b,x in (1,2),!y"),
+        );
         check(json!({"spec": {}}), None);
     }
 
     #[test]
     fn the_pod_may_say_which_container_is_meant() {
-        let mut pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+        let mut pod =
+            json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
         assert_eq!(default_container(&pod, true).expect("one"), "a");
         pod["metadata"]["annotations"][DEFAULT_CONTAINER] = "b".into();
         assert_eq!(default_container(&pod, true).expect("one"), "b");
@@ -165,7 +170,8 @@ mod tests {
     #[test]
     fn pods_that_are_ready_come_first() {
         let pod = |name: &str, phase: &str, ready: &str| json!({"metadata": {"name": name}, "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}});
-        let mut pods = [pod("a", "Pending", "False"), pod("b", "Running", "False"), pod("c", "Running", "True")];
+        let mut pods =
+            [pod("a", "Pending", "False"), pod("b", "Running", "False"), pod("c", "Running", "True")];
         pods.sort_by_key(readiness);
         assert_eq!(pods.iter().map(name_of).collect::<Vec<_>>(), ["c", "b", "a"]);
     }

@@ -111,7 +111,9 @@ pub async fn from_files(
             Some(catalogue) => {
                 let found = catalogue.of(&api_version, &kind);
                 found
-                    .with_context(|| format!("{place}: no matches for kind \"{kind}\" in version \"{api_version}\""))?
+                    .with_context(|| {
+                        format!("{place}: no matches for kind \"{kind}\" in version \"{api_version}\"")
+                    })?
                     .clone()
             }
         };

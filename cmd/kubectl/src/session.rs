@@ -36,7 +36,8 @@ pub async fn run(mut process: AttachedProcess, tty: bool) -> Result<Option<Statu
     let input = process.stdin().map(|writer| tokio::spawn(send_input(writer)));
     let sizes = process.terminal_size().map(|sender| tokio::spawn(send_sizes(sender)));
     let (stdout, stderr) = (process.stdout(), process.stderr());
-    let streams = async { tokio::try_join!(copy(stdout, std::io::stdout()), copy(stderr, std::io::stderr())) };
+    let streams =
+        async { tokio::try_join!(copy(stdout, std::io::stdout()), copy(stderr, std::io::stderr())) };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let ended = tokio::select! {

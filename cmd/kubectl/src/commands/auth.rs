@@ -83,7 +83,9 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<ExitCode> {
 
 async fn can_i(connection: &Connection, flags: &CanI) -> Result<ExitCode> {
     let (Some(verb), Some(what)) = (&flags.verb, &flags.what) else {
-        bail!("you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples");
+        bail!(
+            "you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples"
+        );
     };
     let review = review(connection, flags, verb, what).await?;
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -167,7 +169,12 @@ fn rules(status: &Value) -> Vec<Vec<String>> {
     rows.sort();
     for rule in status["nonResourceRules"].as_array().into_iter().flatten() {
         for url in texts(&rule["nonResourceURLs"]) {
-            rows.push(vec![String::new(), format!("[{url}]"), "[]".to_owned(), shown(&texts(&rule["verbs"]))]);
+            rows.push(vec![
+                String::new(),
+                format!("[{url}]"),
+                "[]".to_owned(),
+                shown(&texts(&rule["verbs"])),
+            ]);
         }
     }
     rows
@@ -233,7 +240,9 @@ async fn reconcile_one(
         Err(error) => return Err(error),
     };
     let mut after = there.clone();
-    for (field, exact) in [("rules", flags.remove_extra_permissions), ("subjects", flags.remove_extra_subjects)] {
+    for (field, exact) in
+        [("rules", flags.remove_extra_permissions), ("subjects", flags.remove_extra_subjects)]
+    {
         if let Some(list) = wanted[field].as_array() {
             after[field] = merged(there[field].as_array(), list, exact).into();
         }

@@ -46,7 +46,10 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         ..Resource::default()
     };
     for (resource, object) in flags.objects.choose(&connection, false).await? {
-        if !matches!(resource.kind.as_str(), "Deployment" | "ReplicaSet" | "StatefulSet" | "ReplicationController") {
+        if !matches!(
+            resource.kind.as_str(),
+            "Deployment" | "ReplicaSet" | "StatefulSet" | "ReplicationController"
+        ) {
             bail!("cannot autoscale a {}: it has no scale", resource.kind);
         }
         let mut autoscaler = json!({
@@ -68,7 +71,8 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
             autoscaler["spec"]["metrics"] =
                 json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]);
         }
-        create(&connection, &flags.change, "kubectl-autoscale", (&autoscalers, &autoscaler), "autoscaled").await?;
+        create(&connection, &flags.change, "kubectl-autoscale", (&autoscalers, &autoscaler), "autoscaled")
+            .await?;
     }
     Ok(())
 }

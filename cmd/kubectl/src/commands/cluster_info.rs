@@ -113,7 +113,9 @@ async fn dump(connection: &Connection, namespaces: &[String], folder: Option<Pat
         let mut pods = Value::Null;
         for (plural, root) in DUMPED {
             // A server without a kind has none of it.
-            let Ok(list) = connection.get(&format!("{root}/namespaces/{namespace}/{plural}")).await else { continue };
+            let Ok(list) = connection.get(&format!("{root}/namespaces/{namespace}/{plural}")).await else {
+                continue;
+            };
             sink.put(&format!("{namespace}/{plural}.json"), &(serde_json::to_string_pretty(&list)? + "\n"))?;
             pods = list;
         }

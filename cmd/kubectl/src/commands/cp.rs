@@ -55,7 +55,9 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
             let place = Place::find(cluster, namespace, &pod, flags.container.as_deref()).await?;
             down(&place, &path, &to).await
         }
-        (Side::There { .. }, Side::There { .. }) => bail!("one of src or dest must be a local file specification"),
+        (Side::There { .. }, Side::There { .. }) => {
+            bail!("one of src or dest must be a local file specification")
+        }
         (Side::Here(_), Side::Here(_)) => bail!("one of src or dest must be a remote file specification"),
     }
 }
@@ -137,7 +139,8 @@ async fn up(place: &Place, from: &Path, to: &str, no_preserve: bool) -> Result<E
         let name = from.file_name().context("a copy needs a name")?.to_string_lossy().into_owned();
         to = format!("{to}/{name}");
     }
-    let (folder, name) = to.rsplit_once('/').map_or((None, to.as_str()), |(folder, name)| (Some(folder), name));
+    let (folder, name) =
+        to.rsplit_once('/').map_or((None, to.as_str()), |(folder, name)| (Some(folder), name));
     let mut command = vec!["tar"];
     if no_preserve {
         command.extend(["--no-same-permissions", "--no-same-owner"]);
@@ -159,11 +162,8 @@ async fn up(place: &Place, from: &Path, to: &str, no_preserve: bool) -> Result<E
     };
     let status = process.take_status().context("the status was taken")?;
     let (mut out, mut err) = (process.stdout(), process.stderr());
-    let (sent, (), ()) = tokio::join!(
-        sending,
-        show(&mut out, std::io::stdout()),
-        show(&mut err, std::io::stderr())
-    );
+    let (sent, (), ()) =
+        tokio::join!(sending, show(&mut out, std::io::stdout()), show(&mut err, std::io::stderr()));
     let packed = packing.join().map_err(|_| anyhow::anyhow!("packing broke off"))?;
     let status = status.await;
     if status.as_ref().and_then(|status| status.status.as_deref()) == Some("Success") {

@@ -139,7 +139,10 @@ async fn started(connection: &Connection, path: &str, name: &str) -> Result<Valu
             return Ok(pod);
         }
         if let Some(ended) = state.get("terminated") {
-            bail!("container {name} has ended with exit code {}; see kubectl logs -c {name}", ended["exitCode"]);
+            bail!(
+                "container {name} has ended with exit code {}; see kubectl logs -c {name}",
+                ended["exitCode"]
+            );
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

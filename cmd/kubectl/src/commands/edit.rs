@@ -81,8 +81,10 @@ async fn edit(
             Err(error) => {
                 let named = format!("{} \"{}\"", resource.qualified(), name_of(&object));
                 eprintln!("error: {named} was not valid: {error:#}");
-                let reasons: String =
-                    format!("{named} was not valid:\n* {error:#}").lines().map(|line| format!("# {line}\n")).collect();
+                let reasons: String = format!("{named} was not valid:\n* {error:#}")
+                    .lines()
+                    .map(|line| format!("# {line}\n"))
+                    .collect();
                 text = format!("{HEADER}{reasons}#\n{}", without_comments(&after));
             }
         }
@@ -112,8 +114,7 @@ async fn send(
 }
 
 fn keep(text: &str) -> Result<String> {
-    let (_, path) =
-        tempfile::Builder::new().prefix("kubectl-edit-").suffix(".yaml").tempfile()?.keep()?;
+    let (_, path) = tempfile::Builder::new().prefix("kubectl-edit-").suffix(".yaml").tempfile()?.keep()?;
     std::fs::write(&path, text)?;
     Ok(path.display().to_string())
 }

@@ -113,7 +113,8 @@ pub fn pairs(text: &str) -> Result<Map<String, Value>> {
     text.split(',')
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
-            let (key, value) = pair.split_once('=').with_context(|| format!("unexpected label spec: {pair}"))?;
+            let (key, value) =
+                pair.split_once('=').with_context(|| format!("unexpected label spec: {pair}"))?;
             Ok((key.to_owned(), value.into()))
         })
         .collect()
@@ -126,10 +127,19 @@ fn selector_of(resource: &Resource, object: &Value) -> Result<Map<String, Value>
             (&object["spec"]["selector"], "it has no selector and cannot be exposed")
         }
         "Deployment" | "ReplicaSet" => {
-            if object["spec"]["selector"]["matchExpressions"].as_array().is_some_and(|rules| !rules.is_empty()) {
-                bail!("couldn't convert expressions - \"{}\" to map-based selector format", object["spec"]["selector"]["matchExpressions"]);
+            if object["spec"]["selector"]["matchExpressions"]
+                .as_array()
+                .is_some_and(|rules| !rules.is_empty())
+            {
+                bail!(
+                    "couldn't convert expressions - \"{}\" to map-based selector format",
+                    object["spec"]["selector"]["matchExpressions"]
+                );
             }
-            (&object["spec"]["selector"]["matchLabels"], "invalid deployment: no selectors, therefore cannot be exposed")
+            (
+                &object["spec"]["selector"]["matchLabels"],
+                "invalid deployment: no selectors, therefore cannot be exposed",
+            )
         }
         kind => bail!("cannot expose a {kind}"),
     };
@@ -146,17 +156,22 @@ fn ports(flags: &Flags, object: &Value) -> Result<Vec<Value>> {
     let own: Vec<(String, Option<String>)> = match &flags.port {
         Some(port) => port.split(',').map(|port| (port.trim().to_owned(), None)).collect(),
         None => {
-            let of_service = object["spec"]["ports"].as_array().into_iter().flatten().map(|port| (&port["port"], port));
+            let of_service =
+                object["spec"]["ports"].as_array().into_iter().flatten().map(|port| (&port["port"], port));
             let of_pods = containers
                 .filter_map(|container| container["ports"].as_array())
                 .flatten()
                 .map(|port| (&port["containerPort"], port));
             let known = of_service.chain(of_pods);
-            known.map(|(number, port)| (number.to_string(), port["protocol"].as_str().map(str::to_owned))).collect()
+            known
+                .map(|(number, port)| (number.to_string(), port["protocol"].as_str().map(str::to_owned)))
+                .collect()
         }
     };
     if own.is_empty() {
-        bail!("couldn't find port via --port flag or introspection\nSee 'kubectl expose -h' for help and examples");
+        bail!(
+            "couldn't find port via --port flag or introspection\nSee 'kubectl expose -h' for help and examples"
+        );
     }
     let several = own.len() > 1;
     own.iter()

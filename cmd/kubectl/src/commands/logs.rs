@@ -98,11 +98,16 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
 async fn sources(connection: &Connection, flags: &Flags) -> Result<Vec<Source>> {
     let named = flags.container.as_ref().or(flags.container_name.as_ref());
     if named.is_some() && flags.all_containers {
-        bail!("--all-containers=true should not be specified with container name {}", named.map_or("", String::as_str));
+        bail!(
+            "--all-containers=true should not be specified with container name {}",
+            named.map_or("", String::as_str)
+        );
     }
     let found = match (&flags.pod, &flags.selector) {
         (Some(_), Some(_)) => bail!("only a selector (-l) or a POD name is allowed"),
-        (None, None) => bail!("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command"),
+        (None, None) => bail!(
+            "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command"
+        ),
         (None, Some(selector)) => pods::selected(connection, selector).await?,
         (Some(word), None) => {
             let mut found = pods::of_word(connection, word).await?;

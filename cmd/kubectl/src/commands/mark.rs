@@ -136,10 +136,9 @@ fn refuse_overwriting(own: &Value, changes: &Map<String, Value>, mark: Mark) -> 
     match (taken.as_slice(), mark) {
         ([], _) => Ok(()),
         (taken, Mark::Label) => bail!("{}, and --overwrite is false", taken.join("; ")),
-        (taken, Mark::Annotation) => bail!(
-            "--overwrite is false but found the following declared annotation(s): {}",
-            taken.join("; ")
-        ),
+        (taken, Mark::Annotation) => {
+            bail!("--overwrite is false but found the following declared annotation(s): {}", taken.join("; "))
+        }
     }
 }
 

@@ -78,7 +78,8 @@ fn understood(text: &str) -> Result<Value> {
     serde_json::from_str(text).or_else(|error| {
         // Flow style is YAML, too.
         serde_saphyr::from_str(text).map_err(|_| {
-            let why = if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
+            let why =
+                if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
             anyhow::anyhow!("error decoding patch: {why}")
         })
     })
@@ -97,7 +98,9 @@ fn locally(kind: &str, mut object: Value, patch: &Value) -> Result<Value> {
     match kind {
         "json" => bail!("--type=json needs a server: leave out --local and --dry-run=client"),
         "strategic" if has_list(patch) => {
-            bail!("lists are merged by the server: leave out --local and --dry-run=client, or use --type=merge")
+            bail!(
+                "lists are merged by the server: leave out --local and --dry-run=client, or use --type=merge"
+            )
         }
         _ => merge(&mut object, patch),
     }

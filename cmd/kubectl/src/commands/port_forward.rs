@@ -22,7 +22,9 @@ const BLOCK: usize = 32 << 10;
 
 /// What `port-forward` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl port-forward service/web 8080:80\n  kubectl port-forward web :5432")]
+#[command(
+    after_help = "Example:\n  kubectl port-forward service/web 8080:80\n  kubectl port-forward web :5432"
+)]
 pub struct Flags {
     /// The pod, or kind/name of what has pods.
     target: String,
@@ -93,7 +95,9 @@ fn parse(text: &str, pod: &Value, service: Option<&Value>) -> Result<Way> {
         Some((local, remote)) => (Some(local), remote),
     };
     let number = |text: &str| {
-        text.parse::<u16>().ok().with_context(|| format!("error parsing local port '{text}': it is not a number below 65536"))
+        text.parse::<u16>()
+            .ok()
+            .with_context(|| format!("error parsing local port '{text}': it is not a number below 65536"))
     };
     let target = match service {
         Some(service) => service_target(service, remote, pod)?,
@@ -127,8 +131,7 @@ fn pod_port(pod: &Value, word: &str) -> Option<u16> {
 fn service_target(service: &Value, word: &str, pod: &Value) -> Result<u16> {
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let number = word.parse::<u64>().ok();
-    let mut found =
-        ports.filter(|port| number.map_or(port["name"] == word, |number| port["port"] == number));
+    let mut found = ports.filter(|port| number.map_or(port["name"] == word, |number| port["port"] == number));
     let name = name_of(service);
     let port = found.next().with_context(|| format!("Service {name} does not have a service port {word}"))?;
     let target = match &port["targetPort"] {
@@ -145,7 +148,9 @@ fn addresses(words: &[String]) -> Result<Vec<IpAddr>> {
     let mut addresses = Vec::new();
     for word in words {
         match word.as_str() {
-            "localhost" => addresses.extend([IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]),
+            "localhost" => {
+                addresses.extend([IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)])
+            }
             word => addresses.push(word.parse().with_context(|| format!("{word} is not a valid IP"))?),
         }
     }
@@ -163,7 +168,9 @@ async fn listen(way: &Way, addresses: &[IpAddr]) -> Vec<(TcpListener, u16)> {
                 println!("Forwarding from {local} -> {}", way.remote);
                 listeners.push((listener, way.remote));
             }
-            Err(error) => errors.push(format!("unable to create listener: Error listen {address}:{port}: {error}")),
+            Err(error) => {
+                errors.push(format!("unable to create listener: Error listen {address}:{port}: {error}"))
+            }
         }
     }
     if listeners.is_empty() {

@@ -19,7 +19,9 @@ use tokio::net::TcpListener;
 
 /// What `proxy` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl proxy --port=8001\n  curl http://127.0.0.1:8001/api/v1/namespaces")]
+#[command(
+    after_help = "Example:\n  kubectl proxy --port=8001\n  curl http://127.0.0.1:8001/api/v1/namespaces"
+)]
 pub struct Flags {
     /// The port; 0 is any free one.
     #[arg(long, short, default_value_t = 8001)]
@@ -74,7 +76,8 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
 
 impl Proxy {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let host =
+            request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let path = request.uri().path();
         let is_allowed =
             self.disable_filter || (is_of_this_machine(host, self.address) && !reaches_into_pods(path));
@@ -92,7 +95,8 @@ impl Proxy {
         let Ok(uri) = uri.parse() else { return plain(StatusCode::BAD_REQUEST, "Bad Request") };
         parts.uri = uri;
         // The server is another one, and knows the user otherwise.
-        for name in [header::HOST, header::AUTHORIZATION, header::CONNECTION, header::UPGRADE, header::ORIGIN] {
+        for name in [header::HOST, header::AUTHORIZATION, header::CONNECTION, header::UPGRADE, header::ORIGIN]
+        {
             parts.headers.remove(name);
         }
         let body = match body.collect().await {

@@ -91,7 +91,9 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
         bail!("--rm should only be used for attached containers");
     }
     if attached && flags.change.dry_run != DryRun::None {
-        bail!("--dry-run=client|server can't be used with attached containers options (--attach, --stdin, or --tty)");
+        bail!(
+            "--dry-run=client|server can't be used with attached containers options (--attach, --stdin, or --tty)"
+        );
     }
     if flags.tty && !flags.stdin {
         bail!("-i/--stdin is required for containers with -t/--tty=true");
@@ -102,11 +104,19 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
     let connection = Connection::open(cluster).await?;
     let mut pod = pod(&flags)?;
     pod["metadata"]["namespace"] = connection.namespace.clone().into();
-    let shown = if attached { ChangeFlags { output: Some("name".into()), ..flags.change.clone() } } else { flags.change.clone() };
+    let shown = if attached {
+        ChangeFlags { output: Some("name".into()), ..flags.change.clone() }
+    } else {
+        flags.change.clone()
+    };
     let made = match attached {
         // Whoever talks to it sees that it is there.
         true => {
-            let path = format!("{}{}", pods::resource().path(Some(&connection.namespace)), shown.query("kubectl-run"));
+            let path = format!(
+                "{}{}",
+                pods::resource().path(Some(&connection.namespace)),
+                shown.query("kubectl-run")
+            );
             connection.send(Method::POST, &path, Some(&pod)).await?
         }
         false => create(&connection, &shown, "kubectl-run", (&pods::resource(), &pod), "created").await?,

@@ -25,9 +25,16 @@ pub struct Flags {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Wish {
-    Add { key: String, value: String, effect: String },
+    Add {
+        key: String,
+        value: String,
+        effect: String,
+    },
     /// Of one effect, or of all.
-    Remove { key: String, effect: Option<String> },
+    Remove {
+        key: String,
+        effect: Option<String>,
+    },
 }
 
 /// Taints.
@@ -44,14 +51,11 @@ pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
         if kind.kind != "Node" {
             bail!("invalid resource type {}, only node(s) is supported", kind.plural);
         }
-        let changed = change::change(
-            &connection,
-            &flags.change,
-            "kubectl-taint",
-            (&resource(), &node),
-            |node| apply(node, &wishes, flags.overwrite),
-        )
-        .await?;
+        let changed =
+            change::change(&connection, &flags.change, "kubectl-taint", (&resource(), &node), |node| {
+                apply(node, &wishes, flags.overwrite)
+            })
+            .await?;
         let adds = wishes.iter().filter(|wish| matches!(wish, Wish::Add { .. })).count();
         let done = match adds {
             0 => "untainted",
@@ -105,8 +109,7 @@ fn apply(node: &mut Value, wishes: &[Wish], overwrite: bool) -> Result<()> {
             Wish::Remove { key, effect } => {
                 let before = taints.len();
                 taints.retain(|taint| {
-                    taint["key"] != **key
-                        || effect.as_ref().is_some_and(|effect| taint["effect"] != **effect)
+                    taint["key"] != **key || effect.as_ref().is_some_and(|effect| taint["effect"] != **effect)
                 });
                 if taints.len() == before {
                     let of = effect.as_ref().map(|effect| format!(":{effect}")).unwrap_or_default();

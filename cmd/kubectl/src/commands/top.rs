@@ -169,7 +169,9 @@ async fn pods(connection: &Connection, flags: &PodFlags) -> Result<()> {
     let cells = |usage: Usage| [millicores(usage.cpu), mebibytes(usage.memory)];
     rows.extend(used.into_iter().map(|(names, usage)| names.into_iter().chain(cells(usage)).collect()));
     if flags.sum {
-        let blank = |text: &str| vec![String::new(); names - 1].into_iter().chain([text.to_owned()]).collect::<Vec<_>>();
+        let blank = |text: &str| {
+            vec![String::new(); names - 1].into_iter().chain([text.to_owned()]).collect::<Vec<_>>()
+        };
         rows.push(blank("").into_iter().chain(["________".to_owned(), "________".to_owned()]).collect());
         rows.push(blank("").into_iter().chain(cells(total)).collect());
     }
@@ -231,7 +233,10 @@ mod tests {
             {"name": "x", "usage": {"cpu": "100m", "memory": "10Mi"}}, {"name": "y", "usage": {"cpu": "1500u", "memory": "1Mi"}}]})];
         let shown = |all, containers| {
             let rows = rows_of(&pods, all, containers).into_iter();
-            rows.map(|(names, usage)| format!("{} {} {}", names.join("/"), millicores(usage.cpu), mebibytes(usage.memory))).collect::<Vec<_>>()
+            rows.map(|(names, usage)| {
+                format!("{} {} {}", names.join("/"), millicores(usage.cpu), mebibytes(usage.memory))
+            })
+            .collect::<Vec<_>>()
         };
         assert_eq!(shown(false, false), ["web 102m 11Mi"]);
         assert_eq!(shown(true, true), ["a/web/x 100m 10Mi", "a/web/y 2m 1Mi"]);

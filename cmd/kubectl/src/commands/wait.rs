@@ -54,7 +54,8 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     for one in awaited {
         match wait(&connection, &one, &condition, deadline).await? {
             Some(object) => show.show(&one.resource, &object, "condition met")?,
-            None => late.push(format!("timed out waiting for the condition on {}/{}", one.resource.plural, one.name)),
+            None => late
+                .push(format!("timed out waiting for the condition on {}/{}", one.resource.plural, one.name)),
         }
     }
     let last = late.pop();
@@ -132,7 +133,12 @@ async fn find(
                 match condition {
                     Condition::Delete => {}
                     Condition::Create => {
-                        found.push(Awaited { path, name: name.clone(), resource: target.resource.clone(), seen: None });
+                        found.push(Awaited {
+                            path,
+                            name: name.clone(),
+                            resource: target.resource.clone(),
+                            seen: None,
+                        });
                     }
                     // The server says in its own words what is not there.
                     _ => drop(connection.get(&path).await?),
@@ -149,7 +155,11 @@ async fn find(
     }
 }
 
-async fn look(connection: &Connection, target: &Target, select: &SelectFlags) -> Result<Vec<(Resource, Value)>> {
+async fn look(
+    connection: &Connection,
+    target: &Target,
+    select: &SelectFlags,
+) -> Result<Vec<(Resource, Value)>> {
     let path = target.path(connection, select.all_namespaces && target.name.is_none());
     if target.name.is_some() {
         return match connection.get(&path).await {
@@ -206,7 +216,8 @@ fn holds(condition: &Condition, object: &Value) -> bool {
                     own[field].as_str().is_some_and(|text| text.eq_ignore_ascii_case(expected))
                 };
                 // A condition of an older form of the object says nothing of this one.
-                let is_current = own["observedGeneration"].as_i64().is_none_or(|observed| observed >= generation);
+                let is_current =
+                    own["observedGeneration"].as_i64().is_none_or(|observed| observed >= generation);
                 is("type", name) && is("status", value) && is_current
             })
         }

@@ -74,9 +74,11 @@ pub fn set_context(value: &mut Value, name: &str, fields: [(&str, Option<String>
 
 pub fn set_cluster(value: &mut Value, name: &str, wanted: Cluster) -> Result<String> {
     let (cluster, _) = entry(value, "clusters", "cluster", name);
-    for (field, text) in
-        [("server", wanted.server), ("tls-server-name", wanted.tls_server_name), ("proxy-url", wanted.proxy_url)]
-    {
+    for (field, text) in [
+        ("server", wanted.server),
+        ("tls-server-name", wanted.tls_server_name),
+        ("proxy-url", wanted.proxy_url),
+    ] {
         if let Some(text) = text {
             cluster[field] = text.into();
         }
@@ -94,7 +96,9 @@ pub fn set_cluster(value: &mut Value, name: &str, wanted: Cluster) -> Result<Str
 
 pub fn set_credentials(value: &mut Value, name: &str, wanted: Credentials) -> Result<String> {
     if wanted.token.is_some() && (wanted.username.is_some() || wanted.password.is_some()) {
-        bail!("you cannot specify more than one authentication method at the same time: [--token --username]");
+        bail!(
+            "you cannot specify more than one authentication method at the same time: [--token --username]"
+        );
     }
     let (user, _) = entry(value, "users", "user", name);
     for (field, text) in
@@ -133,7 +137,8 @@ fn remove_fields(object: &mut Value, fields: &[&str]) {
 }
 
 pub fn remove(value: &mut Value, list: &str, what: &str, name: &str, file: &str) -> Result<String> {
-    let Some(entries) = value[list].as_array_mut().filter(|list| list.iter().any(|one| one["name"] == name)) else {
+    let Some(entries) = value[list].as_array_mut().filter(|list| list.iter().any(|one| one["name"] == name))
+    else {
         bail!("cannot delete {what} {name}, not in {file}");
     };
     entries.retain(|one| one["name"] != name);
@@ -162,9 +167,12 @@ fn place<'a>(value: &'a mut Value, path: &str) -> Result<(&'a mut Value, String)
         "clusters" => "cluster",
         "contexts" => "context",
         "users" => "user",
-        _ => bail!("{path}: expected current-context, clusters.NAME.FIELD, contexts.NAME.FIELD or users.NAME.FIELD"),
+        _ => bail!(
+            "{path}: expected current-context, clusters.NAME.FIELD, contexts.NAME.FIELD or users.NAME.FIELD"
+        ),
     };
-    let (name, member) = rest.rsplit_once('.').with_context(|| format!("{path}: expected {list}.NAME.FIELD"))?;
+    let (name, member) =
+        rest.rsplit_once('.').with_context(|| format!("{path}: expected {list}.NAME.FIELD"))?;
     Ok((entry(value, list, field, name).0, member.to_owned()))
 }
 
@@ -200,7 +208,8 @@ pub fn minify(value: &mut Value, context: Option<&str>) -> Result<()> {
     }
     let found = value["contexts"].as_array().into_iter().flatten().find(|context| context["name"] == name);
     let about = found.with_context(|| format!("cannot locate context {name}"))?["context"].clone();
-    let keeps = [("contexts", json!(name)), ("clusters", about["cluster"].clone()), ("users", about["user"].clone())];
+    let keeps =
+        [("contexts", json!(name)), ("clusters", about["cluster"].clone()), ("users", about["user"].clone())];
     for (list, keep) in keeps {
         if let Some(entries) = value[list].as_array_mut() {
             entries.retain(|one| one["name"] == keep);
@@ -212,9 +221,10 @@ pub fn minify(value: &mut Value, context: Option<&str>) -> Result<()> {
 
 /// Puts the contents of files in their places.
 pub fn flatten(value: &mut Value) -> Result<()> {
-    for (list, field, files) in
-        [("clusters", "cluster", &["certificate-authority"][..]), ("users", "user", &["client-certificate", "client-key"][..])]
-    {
+    for (list, field, files) in [
+        ("clusters", "cluster", &["certificate-authority"][..]),
+        ("users", "user", &["client-certificate", "client-key"][..]),
+    ] {
         for one in value[list].as_array_mut().into_iter().flatten() {
             for file in files {
                 if let Some(path) = one[field][file].as_str().map(PathBuf::from) {
@@ -266,7 +276,11 @@ mod tests {
     fn config() -> Value {
         let mut value = empty();
         for name in ["home", "work"] {
-            set_context(&mut value, name, [("cluster", Some(name.into())), ("user", Some(name.into())), ("namespace", None)]);
+            set_context(
+                &mut value,
+                name,
+                [("cluster", Some(name.into())), ("user", Some(name.into())), ("namespace", None)],
+            );
             entry(&mut value, "clusters", "cluster", name);
             entry(&mut value, "users", "user", name);
         }
@@ -277,16 +291,32 @@ mod tests {
     #[test]
     fn contexts_are_made_changed_renamed_and_removed() {
         let mut value = config();
-        let fields = |namespace: &str| [("cluster", None), ("user", None), ("namespace", Some(namespace.to_owned()))];
+        let fields =
+            |namespace: &str| [("cluster", None), ("user", None), ("namespace", Some(namespace.to_owned()))];
         assert_eq!(set_context(&mut value, "home", fields("dev")), "Context \"home\" modified.");
         assert_eq!(set_context(&mut value, "new", fields("dev")), "Context \"new\" created.");
-        assert_eq!(value["contexts"][0]["context"], json!({"cluster": "home", "user": "home", "namespace": "dev"}));
-        assert_eq!(rename_context(&mut value, "home", "flat", "f").expect("there"), "Context \"home\" renamed to \"flat\".");
+        assert_eq!(
+            value["contexts"][0]["context"],
+            json!({"cluster": "home", "user": "home", "namespace": "dev"})
+        );
+        assert_eq!(
+            rename_context(&mut value, "home", "flat", "f").expect("there"),
+            "Context \"home\" renamed to \"flat\"."
+        );
         assert_eq!(value["current-context"], "flat");
         assert!(rename_context(&mut value, "flat", "work", "f").is_err());
-        assert_eq!(remove(&mut value, "contexts", "context", "new", "f").expect("there"), "deleted context new from f");
-        assert_eq!(remove(&mut value, "contexts", "context", "new", "f").expect_err("gone").to_string(), "cannot delete context new, not in f");
-        assert_eq!(use_context(&mut value, "x").expect_err("none").to_string(), "no context exists with the name: \"x\"");
+        assert_eq!(
+            remove(&mut value, "contexts", "context", "new", "f").expect("there"),
+            "deleted context new from f"
+        );
+        assert_eq!(
+            remove(&mut value, "contexts", "context", "new", "f").expect_err("gone").to_string(),
+            "cannot delete context new, not in f"
+        );
+        assert_eq!(
+            use_context(&mut value, "x").expect_err("none").to_string(),
+            "no context exists with the name: \"x\""
+        );
     }
 
     #[test]

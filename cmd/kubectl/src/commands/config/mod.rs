@@ -138,7 +138,9 @@ pub fn run(flags: &ClusterFlags, command: Command) -> Result<()> {
                 Ok(())
             }
         },
-        Command::GetContexts { names, output, no_headers } => contexts(flags, &names, output.as_deref(), no_headers),
+        Command::GetContexts { names, output, no_headers } => {
+            contexts(flags, &names, output.as_deref(), no_headers)
+        }
         Command::GetClusters => names(flags, "clusters"),
         Command::GetUsers => names(flags, "users"),
         command => edit(flags, command),
@@ -167,7 +169,9 @@ fn whole(flags: &ClusterFlags) -> Value {
         .and_then(|config| serde_json::to_value(config).ok())
         .unwrap_or_else(|| change::empty());
     change::drop_nulls(&mut value);
-    for (field, missing) in [("apiVersion", json!("v1")), ("kind", json!("Config")), ("preferences", json!({}))] {
+    for (field, missing) in
+        [("apiVersion", json!("v1")), ("kind", json!("Config")), ("preferences", json!({}))]
+    {
         if value.get(field).is_none() {
             value[field] = missing;
         }
@@ -202,7 +206,13 @@ fn contexts(flags: &ClusterFlags, names: &[String], output: Option<&str>, no_hea
         }
         let about = &context["context"];
         let mark = if name == current(&value) { "*" } else { "" };
-        rows.push(vec![mark.to_owned(), name, text(&about["cluster"]), text(&about["user"]), text(&about["namespace"])]);
+        rows.push(vec![
+            mark.to_owned(),
+            name,
+            text(&about["cluster"]),
+            text(&about["user"]),
+            text(&about["namespace"]),
+        ]);
     }
     if output != Some("name") {
         print!("{}", table(&rows));
@@ -262,7 +272,9 @@ fn edit(flags: &ClusterFlags, command: Command) -> Result<()> {
         }
         Command::DeleteContext { name } => {
             if current(&value) == name {
-                eprintln!("warning: this removed your active context, use \"kubectl config use-context\" to select a different one");
+                eprintln!(
+                    "warning: this removed your active context, use \"kubectl config use-context\" to select a different one"
+                );
             }
             change::remove(&mut value, "contexts", "context", &name, &file)?
         }

@@ -41,7 +41,8 @@ const NOBODYS: &str = "cannot delete Pods that declare no controller (use --forc
 /// Chooses among pods, each with whether the DaemonSet that it says it is of is gone.
 pub fn choose(pods: &[(Value, bool)], rules: &Rules) -> Result<Choice> {
     let mut choice = Choice { evict: Vec::new(), warnings: Vec::new() };
-    let (mut against, mut warned): (Vec<(&str, Vec<String>)>, Vec<(&str, Vec<String>)>) = (Vec::new(), Vec::new());
+    let (mut against, mut warned): (Vec<(&str, Vec<String>)>, Vec<(&str, Vec<String>)>) =
+        (Vec::new(), Vec::new());
     for (pod, is_orphaned) in pods {
         let name = format!(
             "{}/{}",
@@ -83,7 +84,11 @@ fn verdict(pod: &Value, is_orphaned: bool, rules: &Rules) -> Verdict {
     }
     if daemon_set_of(pod).is_some() && !has_ended {
         if is_orphaned {
-            return if rules.force { Verdict::EvictAnyway("deleting Pods that declare no controller") } else { Verdict::Against(NOBODYS) };
+            return if rules.force {
+                Verdict::EvictAnyway("deleting Pods that declare no controller")
+            } else {
+                Verdict::Against(NOBODYS)
+            };
         }
         return if rules.ignore_daemonsets {
             Verdict::LeaveAnyway("ignoring DaemonSet-managed Pods")
@@ -94,13 +99,20 @@ fn verdict(pod: &Value, is_orphaned: bool, rules: &Rules) -> Verdict {
     if has_ended {
         return Verdict::Evict;
     }
-    let has_local_storage =
-        pod["spec"]["volumes"].as_array().into_iter().flatten().any(|volume| volume.get("emptyDir").is_some());
+    let has_local_storage = pod["spec"]["volumes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|volume| volume.get("emptyDir").is_some());
     if has_local_storage && !rules.delete_emptydir_data {
         return Verdict::Against(LOCAL_STORAGE);
     }
     if controller(pod).is_none() {
-        return if rules.force { Verdict::EvictAnyway("deleting Pods that declare no controller") } else { Verdict::Against(NOBODYS) };
+        return if rules.force {
+            Verdict::EvictAnyway("deleting Pods that declare no controller")
+        } else {
+            Verdict::Against(NOBODYS)
+        };
     }
     if has_local_storage { Verdict::EvictAnyway("deleting Pods with local storage") } else { Verdict::Evict }
 }
@@ -170,7 +182,12 @@ mod tests {
             pod("alone", None, json!({})),
         ];
         let error = choose(&pods, &rules()).expect_err("refused").to_string();
-        assert_eq!(error, format!("[{DAEMON_SETS}: default/agent, {LOCAL_STORAGE}: default/cache, {NOBODYS}: default/alone]"));
+        assert_eq!(
+            error,
+            format!(
+                "[{DAEMON_SETS}: default/agent, {LOCAL_STORAGE}: default/cache, {NOBODYS}: default/alone]"
+            )
+        );
         let allowed = Rules { ignore_daemonsets: true, delete_emptydir_data: true, force: true, ..rules() };
         assert_eq!(evicted(&pods, &allowed), ["cache", "alone"]);
         let warnings = choose(&pods, &allowed).expect("allowed").warnings;

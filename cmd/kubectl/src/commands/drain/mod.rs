@@ -74,7 +74,9 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         match drain(&connection, &flags, name).await {
             Ok(()) => println!("node/{name} drained{}", flags.dry_run.suffix()),
             Err(error) => {
-                eprintln!("error: unable to drain node \"{name}\" due to error: {error:#}, continuing command...");
+                eprintln!(
+                    "error: unable to drain node \"{name}\" due to error: {error:#}, continuing command..."
+                );
                 pending.push(name);
                 failures.push(format!("{error:#}"));
             }
@@ -91,8 +93,7 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
 async fn drain(connection: &Connection, flags: &Flags, node: &str) -> Result<()> {
     let fields = encode(&format!("spec.nodeName={node}"));
     let labels = encode(&flags.pod_selector);
-    let list =
-        connection.get(&format!("/api/v1/pods?fieldSelector={fields}&labelSelector={labels}")).await?;
+    let list = connection.get(&format!("/api/v1/pods?fieldSelector={fields}&labelSelector={labels}")).await?;
     let rules = Rules {
         ignore_daemonsets: flags.ignore_daemonsets,
         delete_emptydir_data: flags.delete_emptydir_data,
@@ -143,7 +144,9 @@ async fn remove(connection: &Connection, flags: &Flags, pod: &Value) -> Result<(
         match error.downcast_ref::<Refusal>().map(|refusal| (refusal.code, refusal.message.clone())) {
             Some((404, _)) => return Ok(()),
             Some((429, message)) => {
-                eprintln!("error when evicting pods/\"{name}\" -n \"{namespace}\" (will retry after 5s): {message}");
+                eprintln!(
+                    "error when evicting pods/\"{name}\" -n \"{namespace}\" (will retry after 5s): {message}"
+                );
             }
             _ => bail!("error when {doing} pods/\"{name}\" -n \"{namespace}\": {error:#}"),
         }

@@ -72,7 +72,11 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
 }
 
 /// What was rolled out of an object, the oldest first.
-pub async fn revisions(connection: &Connection, resource: &Resource, object: &Value) -> Result<Vec<Revision>> {
+pub async fn revisions(
+    connection: &Connection,
+    resource: &Resource,
+    object: &Value,
+) -> Result<Vec<Revision>> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let plural = match resource.kind.as_str() {
         "Deployment" => "replicasets",

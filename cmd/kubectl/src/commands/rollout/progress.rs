@@ -45,7 +45,12 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
     }
 }
 
-async fn follow(connection: &Connection, resource: &Resource, mut object: Value, flags: &Flags) -> Result<()> {
+async fn follow(
+    connection: &Connection,
+    resource: &Resource,
+    mut object: Value,
+    flags: &Flags,
+) -> Result<()> {
     let mut line = Line::new();
     let path = path_of(resource, &object);
     loop {
@@ -104,7 +109,10 @@ fn progress(kind: &str, object: &Value, revision: i64) -> Result<(String, bool)>
     if kind == "Deployment" && revision > 0 {
         let own = object["metadata"]["annotations"]["deployment.kubernetes.io/revision"].as_str();
         if own.and_then(|own| own.parse::<i64>().ok()) != Some(revision) {
-            bail!("desired revision ({revision}) is different from the running revision ({})", own.unwrap_or("0"));
+            bail!(
+                "desired revision ({revision}) is different from the running revision ({})",
+                own.unwrap_or("0")
+            );
         }
     }
     let strategy = object["spec"]["updateStrategy"]["type"].as_str();
@@ -191,7 +199,13 @@ fn stateful_set(object: &Value) -> (String, bool) {
         return (text, false);
     }
     let current = number("currentReplicas");
-    (format!("statefulset rolling update complete {current} pods at revision {}...", revision("currentRevision")), true)
+    (
+        format!(
+            "statefulset rolling update complete {current} pods at revision {}...",
+            revision("currentRevision")
+        ),
+        true,
+    )
 }
 
 #[cfg(test)]

@@ -37,17 +37,12 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
             print!("{}", text.split_once('\n').map_or("", |(_, rest)| rest));
             continue;
         }
-        let changed = change::change(
-            connection,
-            &flags.change,
-            "kubectl-rollout",
-            (&resource, &object),
-            |object| {
+        let changed =
+            change::change(connection, &flags.change, "kubectl-rollout", (&resource, &object), |object| {
                 object["spec"]["template"] = target.template.clone();
                 Ok(())
-            },
-        )
-        .await?;
+            })
+            .await?;
         let done = if changed.is_different {
             "rolled back".to_owned()
         } else {

@@ -97,8 +97,9 @@ fn wishes(flags: &mut Flags) -> Result<(Vec<Value>, Vec<String>)> {
 }
 
 async fn from_keys(connection: &Connection, from: &str, flags: &Flags) -> Result<Vec<Value>> {
-    let (kind, name) =
-        from.split_once('/').with_context(|| format!("--from={from}: expected configmap/NAME or secret/NAME"))?;
+    let (kind, name) = from
+        .split_once('/')
+        .with_context(|| format!("--from={from}: expected configmap/NAME or secret/NAME"))?;
     let (plural, reference) = match kind {
         "configmap" | "configmaps" | "cm" => ("configmaps", "configMapKeyRef"),
         "secret" | "secrets" => ("secrets", "secretKeyRef"),

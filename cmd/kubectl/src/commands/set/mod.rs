@@ -70,14 +70,18 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
         Command::Resources(ResourcesFlags { flags, containers, limits, requests }) => {
             let amounts = [("limits", amounts(&limits)?), ("requests", amounts(&requests)?)];
             if amounts.iter().all(|(_, amounts)| amounts.is_empty()) {
-                bail!("you must specify an update to requests or limits (in the form of --requests/--limits)");
+                bail!(
+                    "you must specify an update to requests or limits (in the form of --requests/--limits)"
+                );
             }
             let done = "resource requirements updated";
             apply(cluster, &flags, done, |object| set_resources(object, &containers, &amounts)).await
         }
         Command::Selector(mut flags) => {
-            let labels: Map<String, Value> =
-                pairs(&mut flags.objects.words)?.into_iter().map(|(key, value)| (key, value.into())).collect();
+            let labels: Map<String, Value> = pairs(&mut flags.objects.words)?
+                .into_iter()
+                .map(|(key, value)| (key, value.into()))
+                .collect();
             apply(cluster, &flags, "selector updated", |object| {
                 object["spec"]["selector"] = Value::Object(labels.clone());
                 Ok(())
@@ -161,9 +165,9 @@ fn containers<'a>(spec: &'a mut Value, pattern: &str) -> Vec<&'a mut Value> {
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
-        Some((start, rest)) => name
-            .strip_prefix(start)
-            .is_some_and(|left| (0..=left.len()).any(|at| left.is_char_boundary(at) && matches(rest, &left[at..]))),
+        Some((start, rest)) => name.strip_prefix(start).is_some_and(|left| {
+            (0..=left.len()).any(|at| left.is_char_boundary(at) && matches(rest, &left[at..]))
+        }),
     }
 }
 
@@ -195,11 +199,7 @@ fn amounts(text: &str) -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-fn set_resources(
-    object: &mut Value,
-    pattern: &str,
-    amounts: &[(&str, Vec<(String, String)>)],
-) -> Result<()> {
+fn set_resources(object: &mut Value, pattern: &str, amounts: &[(&str, Vec<(String, String)>)]) -> Result<()> {
     let spec = pod_spec(object)?;
     let found = containers(spec, pattern);
     if found.is_empty() {

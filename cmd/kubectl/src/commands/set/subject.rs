@@ -34,7 +34,11 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         }
         let mut own = object["subjects"].as_array().cloned().unwrap_or_default();
         for subject in &subjects {
-            if !own.iter().any(|own| own["kind"] == subject["kind"] && own["name"] == subject["name"] && own.get("namespace") == subject.get("namespace")) {
+            if !own.iter().any(|own| {
+                own["kind"] == subject["kind"]
+                    && own["name"] == subject["name"]
+                    && own.get("namespace") == subject.get("namespace")
+            }) {
                 own.push(subject.clone());
             }
         }

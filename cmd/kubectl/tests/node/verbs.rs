@@ -1,0 +1,294 @@
+//! Each test is one cluster, and everything that a verb should do on it.
+
+use crate::node::Cluster;
+use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Output, Stdio};
+use testing::{eventually, in_time};
+
+const KUBECTL: &str = env!("CARGO_BIN_EXE_kubectl");
+
+fn command(cluster: &Cluster, program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env("KUBECONFIG", cluster.server.data_dir().join("admin.kubeconfig"));
+    command.env("HOME", cluster.server.data_dir());
+    command
+}
+
+/// A process that is not left behind.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs it to its end, with what it is told on standard input.
+async fn output(mut command: Command, input: &[u8]) -> Output {
+    let (what, input) = (format!("{command:?}"), input.to_vec());
+    let run = tokio::task::spawn_blocking(move || {
+        let child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = Ended(child);
+        let mut stdin = child.0.stdin.take().unwrap();
+        let writing = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let (mut out, mut err) = (child.0.stdout.take().unwrap(), child.0.stderr.take().unwrap());
+        let errors = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            err.read_to_end(&mut text).unwrap();
+            text
+        });
+        let mut stdout = Vec::new();
+        out.read_to_end(&mut stdout).unwrap();
+        let status = child.0.wait().unwrap();
+        writing.join().unwrap();
+        Output { status, stdout, stderr: errors.join().unwrap() }
+    });
+    in_time(&what, run).await.unwrap()
+}
+
+async fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Output {
+    output(command(cluster, KUBECTL, arguments), b"").await
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace("\r\n", "\n")
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn failed(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_are_shown_followed_and_told_apart() {
+    let cluster = Cluster::start().await;
+    let id = cluster.run("web", "cat").await;
+    cluster.node.runtime.tell(&id, "one\ntwo\n").await;
+    let log = cluster.node.log(&id);
+    let lines = || std::fs::read_to_string(&log).map(|log| log.lines().count()).unwrap_or_default();
+    eventually("the container has written", || async { (lines() == 2).then_some(()) }).await;
+    assert_eq!(succeeded(&kubectl(&cluster, &["logs", "web"]).await), "one\ntwo\n");
+    assert_eq!(succeeded(&kubectl(&cluster, &["logs", "pod/web", "--tail=1"]).await), "two\n");
+    assert_eq!(
+        succeeded(&kubectl(&cluster, &["logs", "-l", "app=web", "--prefix", "--tail=1"]).await),
+        "[pod/web/c] two\n"
+    );
+    let stamped = succeeded(&kubectl(&cluster, &["logs", "web", "c", "--timestamps", "--tail", "1"]).await);
+    assert!(stamped.ends_with("Z two\n") || stamped.contains("+00:00 two"), "{stamped}");
+    let wrong = failed(&kubectl(&cluster, &["logs", "web", "-c", "none"]).await, 1);
+    assert_eq!(wrong, "error: container none is not valid for pod web\n");
+    let wrong = failed(&kubectl(&cluster, &["logs", "nobody"]).await, 1);
+    assert_eq!(wrong, "Error from server (NotFound): pods \"nobody\" not found\n");
+
+    let follow = command(&cluster, KUBECTL, &["logs", "-f", "web"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut follow = Ended(follow);
+    let lines = BufReader::new(follow.0.stdout.take().unwrap()).lines();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+    let mut next = async |what: &str| in_time(what, told.recv()).await;
+    assert_eq!(next("the first line").await.as_deref(), Some("one"));
+    assert_eq!(next("the second line").await.as_deref(), Some("two"));
+    cluster.node.runtime.tell(&id, "three\n").await;
+    assert_eq!(next("a new line").await.as_deref(), Some("three"));
+    cluster.node.runtime.kill(&id);
+    assert_eq!(next("the end").await, None);
+    assert!(follow.0.wait().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_run_with_and_without_a_terminal_and_end_as_they_end() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", "cat").await;
+    let plain = kubectl(&cluster, &["exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]).await;
+    assert_eq!(failed(&plain, 7), "err\ncommand terminated with exit code 7\n");
+    assert_eq!(text(&plain.stdout), "out\n");
+    // More than any buffer on the way, and its end is seen.
+    let input = b"0123456789abcde\n".repeat(20_000);
+    let counted = command(&cluster, KUBECTL, &["exec", "-i", "pod/web", "--", "sh", "-c", "cat; echo end"]);
+    assert!(succeeded(&output(counted, &input).await).into_bytes() == [&input[..], b"end\n"].concat());
+    // Without -i nobody waits for what is typed.
+    assert_eq!(
+        succeeded(&kubectl(&cluster, &["exec", "web", "-c", "c", "--", "echo", "-n", "x"]).await),
+        "x"
+    );
+    // No terminal here: none there.
+    let without =
+        kubectl(&cluster, &["exec", "-it", "web", "--", "sh", "-c", "test -t 1 || echo none"]).await;
+    assert_eq!(succeeded(&without), "none\n");
+    assert!(text(&without.stderr).starts_with("Unable to use a TTY"), "{}", text(&without.stderr));
+    // A terminal here, a terminal there, of the same size; it stays until that was seen. Ours is as before when it ends.
+    let seen = cluster.server.data_dir().join("seen");
+    let waits =
+        format!("test -t 1 && echo terminal; until [ -e {} ]; do sleep 0.05; done; exit 3", seen.display());
+    let inner = format!(
+        "stty cols 91 rows 37; before=$(stty -g); {KUBECTL} exec -it web -- sh -c '{waits}'; echo ended $?; \
+         test \"$before\" = \"$(stty -g)\" && echo restored"
+    );
+    let with_terminal = output(command(&cluster, "script", &["-qefc", &inner, "/dev/null"]), b"");
+    let sizes = cluster.node.runtime.sizes.clone();
+    let resized = async {
+        eventually("the size of the terminal", || async { sizes.lock().contains(&(91, 37)).then_some(()) })
+            .await;
+        std::fs::write(&seen, "").unwrap();
+    };
+    let (with_terminal, ()) = tokio::join!(with_terminal, resized);
+    let said = succeeded(&with_terminal);
+    for expected in ["terminal", "ended 3", "restored"] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let wrong = failed(&kubectl(&cluster, &["exec", "web", "-c", "none", "--", "date"]).await, 1);
+    assert!(wrong.contains("container none is not valid for pod web"), "{wrong}");
+    let wrong = failed(&kubectl(&cluster, &["exec", "nobody", "--", "date"]).await, 1);
+    assert_eq!(wrong, "Error from server (NotFound): pods \"nobody\" not found\n");
+    let wrong = failed(&kubectl(&cluster, &["exec", "web"]).await, 1);
+    assert_eq!(wrong, "error: you must specify at least one command for the container\n");
+    let wrong = failed(&kubectl(&cluster, &["exec", "web", "--", "/no/such/program"]).await, 1);
+    assert!(wrong.contains("No such file"), "{wrong}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_attaches_is_heard_and_hears() {
+    let cluster = Cluster::start().await;
+    let script = "while read -r line; do echo \"got $line\"; test \"$line\" = stop && exit 0; done";
+    cluster.run_in("web", script, None, json!({"stdin": true})).await;
+    let attached = output(command(&cluster, KUBECTL, &["attach", "-i", "web"]), b"hello\nstop\n").await;
+    assert_eq!(succeeded(&attached), "got hello\ngot stop\n", "{}", text(&attached.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_and_folders_are_copied_both_ways() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", "cat").await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let there = |name: &str| format!("web:{}", path(name));
+    let contents = b"some bytes \x00\xff\n".repeat(30_000);
+    std::fs::write(path("here"), &contents).unwrap();
+    succeeded(&kubectl(&cluster, &["cp", &path("here"), &there("there")]).await);
+    assert!(std::fs::read(path("there")).unwrap() == contents);
+    succeeded(&kubectl(&cluster, &["cp", &format!("default/{}", there("there")), &path("back")]).await);
+    assert!(std::fs::read(path("back")).unwrap() == contents);
+
+    // A folder as another name, into a folder that is there, and back again.
+    std::fs::create_dir_all(path("site/deep")).unwrap();
+    std::fs::write(path("site/deep/page"), "text").unwrap();
+    succeeded(&kubectl(&cluster, &["cp", &path("site"), &there("copy")]).await);
+    assert_eq!(std::fs::read_to_string(path("copy/deep/page")).unwrap(), "text");
+    std::fs::create_dir(path("target")).unwrap();
+    succeeded(&kubectl(&cluster, &["cp", &path("site"), &there("target"), "-c", "c"]).await);
+    assert_eq!(std::fs::read_to_string(path("target/site/deep/page")).unwrap(), "text");
+    std::os::unix::fs::symlink("/etc/passwd", path("copy/link")).unwrap();
+    let copied = kubectl(&cluster, &["cp", &there("copy"), &path("again")]).await;
+    succeeded(&copied);
+    assert!(text(&copied.stderr).contains("skipping link"), "{}", text(&copied.stderr));
+    assert_eq!(std::fs::read_to_string(path("again/deep/page")).unwrap(), "text");
+    assert!(!std::fs::exists(path("again/link")).unwrap());
+
+    let wrong = failed(&kubectl(&cluster, &["cp", &path("none"), &there("x")]).await, 1);
+    assert!(wrong.contains("doesn't exist in local filesystem"), "{wrong}");
+    let missing = kubectl(&cluster, &["cp", &there("none"), &path("x")]).await;
+    assert!(
+        !missing.status.success() && text(&missing.stderr).contains("No such file"),
+        "{}",
+        text(&missing.stderr)
+    );
+    let wrong = failed(&kubectl(&cluster, &["cp", "/a", "/b"]).await, 1);
+    assert_eq!(wrong, "error: one of src or dest must be a remote file specification\n");
+}
+
+/// Says back what it hears, until the client has said all or "bye".
+fn echo() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            std::thread::spawn(move || {
+                let mut block = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut block) {
+                    if stream.write_all(&block[..count]).is_err() || block[..count].ends_with(b"bye") {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ports_are_forwarded_also_those_of_services() {
+    let cluster = Cluster::start().await;
+    let port = echo();
+    let ports = json!({"ports": [{"name": "echo", "containerPort": port}]});
+    cluster.run_in("web", "cat", None, ports).await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "echo"}]}});
+    cluster.server.http().post("/api/v1/namespaces/default/services", &service).await.expect(201);
+    for (target, remote) in
+        [("pod/web", format!(":{port}")), ("service/web", ":80".to_owned()), ("web", ":echo".to_owned())]
+    {
+        let arguments = ["port-forward", target, &remote, "--address=127.0.0.1"];
+        let child = command(&cluster, KUBECTL, &arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Ended(child);
+        let mut said = BufReader::new(child.0.stdout.take().unwrap());
+        let (line, said) = in_time(
+            "the local port",
+            tokio::task::spawn_blocking(move || {
+                let mut line = String::new();
+                said.read_line(&mut line).unwrap();
+                (line, said)
+            }),
+        )
+        .await
+        .unwrap();
+        let local = line.strip_prefix("Forwarding from 127.0.0.1:").and_then(|rest| rest.split_once(" -> "));
+        let (local, to) = local.unwrap_or_else(|| panic!("{target}: {line:?}"));
+        assert_eq!(to.trim(), port.to_string());
+        let local: u16 = local.parse().unwrap();
+        let contents = [&b"0123456789abcdef".repeat(50_000)[..], b"bye"].concat();
+        let talks = (0..3).map(|_| {
+            let contents = contents.clone();
+            tokio::task::spawn_blocking(move || {
+                let mut stream = std::net::TcpStream::connect(("127.0.0.1", local)).unwrap();
+                let mut writer = stream.try_clone().unwrap();
+                let sent = contents.clone();
+                let writing = std::thread::spawn(move || writer.write_all(&sent));
+                let mut back = Vec::new();
+                stream.read_to_end(&mut back).unwrap();
+                let _ = writing.join().unwrap();
+                assert!(back == contents, "{} of {} bytes came back", back.len(), contents.len());
+            })
+        });
+        for talk in in_time("all connections", futures::future::join_all(talks)).await {
+            talk.unwrap();
+        }
+        drop(child);
+        drop(said);
+    }
+    let wrong = failed(&kubectl(&cluster, &["port-forward", "service/web", "81"]).await, 1);
+    assert_eq!(wrong, "error: Service web does not have a service port 81\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_pods_and_nodes_use_is_shown() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", "cat").await;
+    let nodes = succeeded(&kubectl(&cluster, &["top", "nodes"]).await);
+    assert!(nodes.starts_with("NAME") && nodes.contains("node-1"), "{nodes}");
+    let pods = succeeded(&kubectl(&cluster, &["top", "pods", "--containers", "--no-headers"]).await);
+    let words: Vec<&str> = pods.split_whitespace().collect();
+    assert!(words.starts_with(&["web", "c"]) && words[3].ends_with("Mi"), "{pods}");
+    let pod = succeeded(&kubectl(&cluster, &["top", "pod", "web"]).await);
+    assert!(pod.starts_with("NAME   CPU(cores)   MEMORY(bytes)\nweb "), "{pod}");
+}
