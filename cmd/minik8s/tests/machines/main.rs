@@ -1,5 +1,10 @@
 //! Whole clusters on machines of their own (`testing::Machine`), made by the built program. One test binary: its
 //! modules share `support::Node`, and the program is stripped and linked once.
 
+mod certificates;
 mod cluster;
+mod fleet;
+mod kubeadm;
+mod network;
+mod seed;
 mod support;

@@ -114,7 +114,7 @@ impl Node {
 pub fn traces(node: &Node) -> Vec<String> {
     // Images that a person has imported are that person's; tables without rules are the kernel's.
     let script = "ctr -n k8s.io containers ls -q; ctr -n k8s.io snapshots ls | tail -n +2 | grep -v Committed; \
-        ip -o link | cut -d: -f2; iptables-save | grep '^-A\\|^:KUBE\\|^:MINIK'; \
+        ip -o link | cut -d: -f2 | cut -d@ -f1; iptables-save | grep '^-A\\|^:KUBE\\|^:MINIK'; \
         grep ' /var/lib/kubelet\\| /run/kubelet\\| /run/containerd' /proc/mounts; \
         ls /etc/kubernetes /etc/minik8s /var/lib /var/log /usr/local/bin /usr/local/lib /run/netns 2>/dev/null; ls /proc | grep -c '^[0-9]'; ip route";
     node.machine.run("sh", &["-c", script]).lines().map(str::to_owned).collect()
