@@ -115,7 +115,8 @@ fn expand(pattern: &Path) -> Result<Vec<PathBuf>> {
     for component in pattern.components() {
         let component = component.as_os_str().to_string_lossy().into_owned();
         if !component.contains(['*', '?', '[']) {
-            found = found.into_iter().map(|path| path.join(&component)).filter(|path| path.exists()).collect();
+            found =
+                found.into_iter().map(|path| path.join(&component)).filter(|path| path.exists()).collect();
             continue;
         }
         let mut next = Vec::new();
@@ -154,7 +155,8 @@ fn fits(pattern: &[char], name: &[char]) -> bool {
                 ['^' | '!', set @ ..] => (set, true),
                 set => (set, false),
             };
-            let in_range = set.windows(3).any(|range| range[1] == '-' && (range[0]..=range[2]).contains(letter));
+            let in_range =
+                set.windows(3).any(|range| range[1] == '-' && (range[0]..=range[2]).contains(letter));
             (set.contains(letter) || in_range) != negated && fits(&rest[end + 1..], name)
         }
         ([wanted, rest @ ..], [letter, name @ ..]) if wanted == letter => fits(rest, name),
@@ -191,7 +193,10 @@ fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
 
 /// The documents of a text, or what is wrong with each. Lists are opened.
 pub fn parse(text: &str, file: &str) -> Vec<Result<Document>> {
-    split(text).into_iter().flat_map(|(line, part)| parse_part(&part, Place { file: file.to_owned(), line })).collect()
+    split(text)
+        .into_iter()
+        .flat_map(|(line, part)| parse_part(&part, Place { file: file.to_owned(), line }))
+        .collect()
 }
 
 fn parse_part(text: &str, place: Place) -> Vec<Result<Document>> {
@@ -201,12 +206,19 @@ fn parse_part(text: &str, place: Place) -> Vec<Result<Document>> {
         Err(error) => {
             let (at, hint) = hint(text, error.at);
             let line = place.line + at.line.max(1) - 1;
-            return vec![Err(anyhow::anyhow!("{}:{line}:{}: {}{hint}", place.file, at.column.max(1), error.what))];
+            return vec![Err(anyhow::anyhow!(
+                "{}:{line}:{}: {}{hint}",
+                place.file,
+                at.column.max(1),
+                error.what
+            ))];
         }
     };
     let document = Document::new(node, place);
     match &document.node.content {
-        Content::Scalar { text, plain: true } if text.is_empty() || text == "null" || text == "~" => Vec::new(),
+        Content::Scalar { text, plain: true } if text.is_empty() || text == "null" || text == "~" => {
+            Vec::new()
+        }
         Content::Map(_) if is_list(&document.node) => {
             let items = match document.node.get("items").map(|node| &node.content) {
                 Some(Content::List(items)) => items.clone(),
@@ -275,7 +287,11 @@ fn split(text: &str) -> Vec<(usize, String)> {
             let rest = line[3..].trim();
             // An object may begin on the line itself: `--- {kind: Pod}`.
             let rest = if rest.starts_with('#') { "" } else { rest };
-            parts.push(if rest.is_empty() { (index + 2, String::new()) } else { (index + 1, format!("{rest}\n")) });
+            parts.push(if rest.is_empty() {
+                (index + 2, String::new())
+            } else {
+                (index + 1, format!("{rest}\n"))
+            });
         } else if let Some((_, part)) = parts.last_mut() {
             part.push_str(line);
             part.push('\n');

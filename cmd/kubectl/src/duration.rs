@@ -12,7 +12,8 @@ pub fn parse(text: &str) -> Result<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').with_context(wrong)?;
+        let digits =
+            rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').with_context(wrong)?;
         let number: f64 = rest[..digits].parse().with_context(wrong)?;
         let after = &rest[digits..];
         let units = after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len());
@@ -37,7 +38,8 @@ mod tests {
 
     #[test]
     fn durations_are_gos() {
-        let check = |text: &str, seconds: f64| assert_eq!(parse(text).expect(text).as_secs_f64(), seconds, "{text}");
+        let check =
+            |text: &str, seconds: f64| assert_eq!(parse(text).expect(text).as_secs_f64(), seconds, "{text}");
         check("10m", 600.0);
         check("1h30m", 5400.0);
         check("0s", 0.0);

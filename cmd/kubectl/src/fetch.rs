@@ -24,9 +24,10 @@ pub async fn fetch(url: &str) -> Result<String> {
         let status = response.status();
         if let Some(next) = response.headers().get(header::LOCATION).filter(|_| status.is_redirection()) {
             let next = next.to_str().context("a redirection to nowhere")?;
-            uri = if next.starts_with('/') { format!("{scheme}://{authority}{next}") } else { next.to_owned() }
-                .parse()
-                .with_context(|| format!("{url} redirects to {next:?}"))?;
+            uri =
+                if next.starts_with('/') { format!("{scheme}://{authority}{next}") } else { next.to_owned() }
+                    .parse()
+                    .with_context(|| format!("{url} redirects to {next:?}"))?;
             continue;
         }
         if status != StatusCode::OK {

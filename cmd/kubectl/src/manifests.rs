@@ -40,7 +40,9 @@ impl FileFlags {
     pub async fn documents(&self) -> Result<Vec<Document>> {
         match &self.kustomize {
             Some(_) if !self.filename.is_empty() => bail!("only one of -f or -k can be specified"),
-            Some(folder) => Ok(kustomize::build(Path::new(folder))?.into_iter().map(|built| built.document()).collect()),
+            Some(folder) => {
+                Ok(kustomize::build(Path::new(folder))?.into_iter().map(|built| built.document()).collect())
+            }
             None => documents::read(&self.filename, self.recursive).await,
         }
     }
@@ -48,8 +50,11 @@ impl FileFlags {
     /// The objects, ready to be sent.
     pub async fn manifests(&self, connection: &Connection) -> Result<Manifests> {
         let documents = self.documents().await?;
-        let mut manifests =
-            Manifests { catalogue: Catalogue::load(connection).await?, schemas: Schemas::default(), all: Vec::new() };
+        let mut manifests = Manifests {
+            catalogue: Catalogue::load(connection).await?,
+            schemas: Schemas::default(),
+            all: Vec::new(),
+        };
         for document in documents {
             let manifest = manifests.prepare(connection, document).await?;
             manifests.all.push(manifest);
@@ -185,8 +190,11 @@ impl Manifests {
 /// The fields that a refusal names: those of its causes, and unknown ones.
 fn fields_of(refusal: &Refusal) -> Vec<String> {
     let causes = refusal.details["causes"].as_array().into_iter().flatten();
-    let mut fields: Vec<String> =
-        causes.filter_map(|cause| cause["field"].as_str()).filter(|field| !field.is_empty()).map(str::to_owned).collect();
+    let mut fields: Vec<String> = causes
+        .filter_map(|cause| cause["field"].as_str())
+        .filter(|field| !field.is_empty())
+        .map(str::to_owned)
+        .collect();
     for part in refusal.message.split("unknown field \"").skip(1) {
         fields.extend(part.split('"').next().map(str::to_owned));
     }

@@ -54,7 +54,9 @@ pub fn strategic(target: &mut Value, patch: &Value) {
 }
 
 fn merge_list(fields: &mut Map<String, Value>, name: &str, patch: &[Value]) {
-    let replaces = patch.iter().any(|item| item["$patch"] == "replace" && item.as_object().is_some_and(|own| own.len() == 1));
+    let replaces = patch
+        .iter()
+        .any(|item| item["$patch"] == "replace" && item.as_object().is_some_and(|own| own.len() == 1));
     let keys = KEYS.iter().find(|(list, _)| *list == name).map(|(_, keys)| *keys).unwrap_or_default();
     let present = fields.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let key = keys.iter().find(|key| patch.iter().chain(&present).any(|item| item.get(**key).is_some()));
@@ -143,7 +145,9 @@ fn remove(target: &mut Value, path: &str) -> Result<Value> {
     let (parent, last) = parent(target, path)?;
     let removed = match parent {
         Value::Object(fields) => fields.remove(&last),
-        Value::Array(items) => last.parse().ok().filter(|at| *at < items.len()).map(|at: usize| items.remove(at)),
+        Value::Array(items) => {
+            last.parse().ok().filter(|at| *at < items.len()).map(|at: usize| items.remove(at))
+        }
         _ => None,
     };
     removed.context("there is nothing")

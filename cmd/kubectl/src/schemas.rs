@@ -27,7 +27,8 @@ impl Schemas {
         version: &str,
         kind: &str,
     ) -> Result<Option<Schema<'_>>> {
-        let root = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+        let root =
+            if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
         if !self.documents.contains_key(&root) {
             let document = match connection.get(&format!("/openapi/v3/{root}")).await {
                 Ok(document) => Some(document),
@@ -40,7 +41,9 @@ impl Schemas {
         let schemas = document["components"]["schemas"].as_object();
         let is_it = |schema: &&Value| {
             schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten().any(|gvk| {
-                gvk["group"].as_str().unwrap_or_default() == group && gvk["version"] == version && gvk["kind"] == kind
+                gvk["group"].as_str().unwrap_or_default() == group
+                    && gvk["version"] == version
+                    && gvk["kind"] == kind
             })
         };
         let found = schemas.into_iter().flat_map(|schemas| schemas.values()).find(is_it);
@@ -61,10 +64,11 @@ impl<'a> Schema<'a> {
         let mut node = self.node?;
         // References are not circles, but a document may be anything.
         for _ in 0..16 {
-            let reference = node["$ref"].as_str().or_else(|| match node["allOf"].as_array().map(Vec::as_slice) {
-                Some([only]) => only["$ref"].as_str(),
-                _ => None,
-            });
+            let reference =
+                node["$ref"].as_str().or_else(|| match node["allOf"].as_array().map(Vec::as_slice) {
+                    Some([only]) => only["$ref"].as_str(),
+                    _ => None,
+                });
             match reference.and_then(|reference| self.document.pointer(reference.trim_start_matches('#'))) {
                 Some(next) => node = next,
                 None => break,
@@ -89,7 +93,10 @@ impl<'a> Schema<'a> {
     pub fn properties(self) -> impl Iterator<Item = (&'a String, Schema<'a>)> {
         let properties = self.node().and_then(|node| node["properties"].as_object());
         let document = self.document;
-        properties.into_iter().flatten().map(move |(name, node)| (name, Schema { document, node: Some(node) }))
+        properties
+            .into_iter()
+            .flatten()
+            .map(move |(name, node)| (name, Schema { document, node: Some(node) }))
     }
 
     fn child(self, node: Option<&'a Value>) -> Schema<'a> {

@@ -140,7 +140,8 @@ fn images(spec: &mut Value, notes: &mut Vec<String>) {
         for container in elements(spec, list) {
             let Some(image) = container["image"].as_str() else { continue };
             let name = image.rsplit('/').next().unwrap_or(image);
-            let is_latest = !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
+            let is_latest =
+                !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
             if is_latest && container.get("imagePullPolicy").is_none() {
                 container["imagePullPolicy"] = "IfNotPresent".into();
                 any = true;
@@ -306,7 +307,12 @@ mod tests {
         let container = |image: &str| json!({"name": "c", "image": image});
         let taken = |image: &str| json!({"name": "c", "image": image, "imagePullPolicy": "IfNotPresent"});
         let pod = |containers: Value| json!({"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}});
-        let mut expected = pod(json!([taken("golang:latest"), taken("h:5000/x"), container("nginx:1"), container("x@sha256:0")]));
+        let mut expected = pod(json!([
+            taken("golang:latest"),
+            taken("h:5000/x"),
+            container("nginx:1"),
+            container("x@sha256:0")
+        ]));
         expected["apiVersion"] = "v1".into();
         let given = ["golang:latest", "h:5000/x", "nginx:1", "x@sha256:0"].map(container);
         check(pod(json!(given)), expected);

@@ -23,7 +23,8 @@ fn set(lines: &[Vec<&str>], widths: &mut Vec<usize>, out: &mut String) {
             at += 1;
             continue;
         }
-        let end = lines[at..].iter().position(|line| !has_column(line)).map_or(lines.len(), |count| at + count);
+        let end =
+            lines[at..].iter().position(|line| !has_column(line)).map_or(lines.len(), |count| at + count);
         let width = lines[at..end].iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
         widths.push(width + PADDING);
         set(&lines[at..end], widths, out);
@@ -51,8 +52,7 @@ mod tests {
     #[test]
     fn columns_end_where_lines_without_them_stand() {
         let text = "Name:\tweb\nService Account:\tdefault\nIPs:\n  IP:\t10.0.0.1\nControlled By:\tx\n";
-        let expected =
-            "Name:             web\nService Account:  default\nIPs:\n  IP:           10.0.0.1\nControlled By:  x\n";
+        let expected = "Name:             web\nService Account:  default\nIPs:\n  IP:           10.0.0.1\nControlled By:  x\n";
         assert_eq!(elastic(text), expected);
         assert_eq!(elastic("a\tb\tc\nlonger\tbb\tc\n"), "a       b   c\nlonger  bb  c\n");
     }

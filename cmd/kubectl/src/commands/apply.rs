@@ -112,7 +112,9 @@ pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
         bail!("must specify one of -f and -k, or a file: kubectl apply -f web.yaml");
     }
     if flags.prune && !flags.all && flags.selector.is_none() {
-        bail!("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector");
+        bail!(
+            "all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector"
+        );
     }
     let output = Output::parse(flags.output.as_deref())?;
     let connection = Connection::open(cluster).await?;
@@ -217,7 +219,11 @@ async fn send(connection: &Connection, flags: &Flags, path: &str, value: &Value)
             if let Some(refusal) = error.downcast_ref::<Refusal>() {
                 for cause in refusal.details["causes"].as_array().into_iter().flatten() {
                     let text = |field: &str| cause[field].as_str().unwrap_or_default();
-                    eprintln!("Note: took over {} ({})", text("field").trim_start_matches('.'), text("message"));
+                    eprintln!(
+                        "Note: took over {} ({})",
+                        text("field").trim_start_matches('.'),
+                        text("message")
+                    );
                 }
             }
             patch(true).await

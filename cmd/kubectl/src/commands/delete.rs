@@ -122,7 +122,9 @@ fn options(flags: &Flags) -> Result<Value> {
         "background" | "true" => "Background",
         "foreground" => "Foreground",
         "orphan" | "false" => "Orphan",
-        other => bail!("invalid cascade value ({other}). Must be \"background\", \"foreground\", or \"orphan\""),
+        other => {
+            bail!("invalid cascade value ({other}). Must be \"background\", \"foreground\", or \"orphan\"")
+        }
     };
     let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation});
     match (flags.grace_period, flags.force, flags.now) {
@@ -241,7 +243,11 @@ async fn from_files(connection: &Connection, files: &FileFlags) -> Result<Vec<(R
 }
 
 /// The only object of any kind that has this name. More than one, and nothing is deleted.
-async fn by_name(connection: &Connection, catalogue: &Catalogue, name: &str) -> Result<Vec<(Resource, Value)>> {
+async fn by_name(
+    connection: &Connection,
+    catalogue: &Catalogue,
+    name: &str,
+) -> Result<Vec<(Resource, Value)>> {
     let mapped = dialect::map_name(name);
     let mut kinds: Vec<&Resource> = Vec::new();
     for resource in catalogue.all() {
@@ -255,7 +261,8 @@ async fn by_name(connection: &Connection, catalogue: &Catalogue, name: &str) -> 
         let path = format!("{}/{mapped}", resource.path(Some(&connection.namespace)));
         connection.get(&path).await.ok().map(|object| ((*resource).clone(), object))
     });
-    let found: Vec<(Resource, Value)> = futures::future::join_all(looks).await.into_iter().flatten().collect();
+    let found: Vec<(Resource, Value)> =
+        futures::future::join_all(looks).await.into_iter().flatten().collect();
     match found.as_slice() {
         [] => bail!("no object of any kind is called {name:?} in namespace {}", connection.namespace),
         [_] => Ok(found),

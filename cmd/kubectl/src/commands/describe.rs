@@ -38,13 +38,18 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     let found = if flags.files.any() {
         of_files(&connection, &flags.files).await?
     } else if flags.select.words.is_empty() {
-        bail!("You must specify the type of resource to describe. Use \"kubectl api-resources\" for a complete list of supported resources.");
+        bail!(
+            "You must specify the type of resource to describe. Use \"kubectl api-resources\" for a complete list of supported resources."
+        );
     } else {
         select::objects(&connection, &flags.select).await?
     };
     if found.is_empty() {
         let all = flags.select.all_namespaces;
-        eprintln!("No resources found{}", if all { String::new() } else { format!(" in {} namespace.", connection.namespace) });
+        eprintln!(
+            "No resources found{}",
+            if all { String::new() } else { format!(" in {} namespace.", connection.namespace) }
+        );
     }
     for (index, (resource, object)) in found.iter().enumerate() {
         if index > 0 {
@@ -71,17 +76,26 @@ async fn of_files(connection: &Connection, files: &FileFlags) -> Result<Vec<(Res
     Ok(found)
 }
 
-async fn describe(connection: &Connection, resource: &Resource, object: &Value, page: &mut Page) -> Result<()> {
+async fn describe(
+    connection: &Connection,
+    resource: &Resource,
+    object: &Value,
+    page: &mut Page,
+) -> Result<()> {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => pod::describe(object, page),
         ("", "Service") => {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
             let selector = format!("kubernetes.io/service-name={}", name_of(object));
-            let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={}", select::encode(&selector));
+            let path = format!(
+                "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={}",
+                select::encode(&selector)
+            );
             service::describe(object, &connection.get(&path).await.unwrap_or_default(), page);
         }
         ("", "Node") => {
-            let selector = format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", name_of(object));
+            let selector =
+                format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", name_of(object));
             let path = format!("/api/v1/pods?fieldSelector={}", select::encode(&selector));
             let namespace = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
             let lease = connection.get(&format!("{namespace}/{}", name_of(object))).await.unwrap_or_default();
@@ -89,7 +103,10 @@ async fn describe(connection: &Connection, resource: &Resource, object: &Value, 
         }
         ("apps", "Deployment") => {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-            let sets = connection.get(&format!("/apis/apps/v1/namespaces/{namespace}/replicasets")).await.unwrap_or_default();
+            let sets = connection
+                .get(&format!("/apis/apps/v1/namespaces/{namespace}/replicasets"))
+                .await
+                .unwrap_or_default();
             workload::deployment(object, &sets, page);
         }
         ("certificates.k8s.io", "CertificateSigningRequest") => generic::signing_request(object, page),
@@ -103,7 +120,8 @@ async fn events(connection: &Connection, object: &Value, page: &mut Page) -> Res
     let namespace = metadata["namespace"].as_str().unwrap_or("default");
     let text = |field: &str| metadata[field].as_str().unwrap_or_default();
     // Events about a node carry its name as its uid.
-    let uid = if object["kind"] == "Node" { String::new() } else { format!(",involvedObject.uid={}", text("uid")) };
+    let uid =
+        if object["kind"] == "Node" { String::new() } else { format!(",involvedObject.uid={}", text("uid")) };
     let selector = format!("involvedObject.name={}{uid}", text("name"));
     let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector={}", select::encode(&selector));
     let list = connection.get(&path).await?;

@@ -13,7 +13,9 @@ use std::process::{Command, ExitCode};
 
 /// What `diff` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl diff -f web.yaml\n\nExit codes: 0 nothing would change, 1 something would, 2 and more: an error.")]
+#[command(
+    after_help = "Example:\n  kubectl diff -f web.yaml\n\nExit codes: 0 nothing would change, 1 something would, 2 and more: an error."
+)]
 pub struct Flags {
     #[command(flatten)]
     files: FileFlags,
@@ -129,7 +131,10 @@ fn show(files: &[(String, String, String)]) -> Result<()> {
     let Ok(program) = std::env::var("KUBECTL_EXTERNAL_DIFF") else {
         for (name, before, after) in files {
             let diff = TextDiff::from_lines(before, after);
-            print!("diff -u -N LIVE/{name} MERGED/{name}\n{}", diff.unified_diff().header(&format!("LIVE/{name}"), &format!("MERGED/{name}")));
+            print!(
+                "diff -u -N LIVE/{name} MERGED/{name}\n{}",
+                diff.unified_diff().header(&format!("LIVE/{name}"), &format!("MERGED/{name}"))
+            );
         }
         return Ok(());
     };

@@ -9,7 +9,9 @@ use serde_json::Value;
 
 /// What `explain` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl explain pod.spec.containers\n  kubectl explain deployment --recursive")]
+#[command(
+    after_help = "Example:\n  kubectl explain pod.spec.containers\n  kubectl explain deployment --recursive"
+)]
 pub struct Flags {
     /// The kind, and a path of fields: pod.spec.containers.
     path: String,
@@ -35,11 +37,14 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     let mut resource = resource.clone();
     if let Some(version) = &flags.api_version {
         let found = catalogue.of(version, &resource.kind);
-        resource = found.with_context(|| format!("the server has no {} in {version}", resource.kind))?.clone();
+        resource =
+            found.with_context(|| format!("the server has no {} in {version}", resource.kind))?.clone();
     }
     let mut schemas = Schemas::default();
     let schema = schemas.kind(&connection, &resource.group, &resource.version, &resource.kind).await?;
-    let schema = schema.with_context(|| format!("couldn't find resource for \"{}, Kind={}\"", resource.api_version(), resource.kind))?;
+    let schema = schema.with_context(|| {
+        format!("couldn't find resource for \"{}, Kind={}\"", resource.api_version(), resource.kind)
+    })?;
     print!("{}", explain(&resource, schema, &fields, flags.recursive)?);
     Ok(())
 }
@@ -142,10 +147,17 @@ fn required(schema: Schema<'_>, field: &str) -> &'static str {
 }
 
 fn enumeration(schema: Schema<'_>, indent: &str) -> String {
-    let Some(values) = schema.node().and_then(|node| node["enum"].as_array()).filter(|values| !values.is_empty()) else {
+    let Some(values) =
+        schema.node().and_then(|node| node["enum"].as_array()).filter(|values| !values.is_empty())
+    else {
         return String::new();
     };
-    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| if text.is_empty() { "\"\"".into() } else { text.to_owned() });
+    let shown = |value: &Value| {
+        value.as_str().map_or_else(
+            || value.to_string(),
+            |text| if text.is_empty() { "\"\"".into() } else { text.to_owned() },
+        )
+    };
     let values: Vec<String> = values.iter().map(shown).collect();
     if indent.is_empty() {
         let lines: String = values.iter().map(|value| format!("    {value}\n")).collect();
@@ -162,7 +174,8 @@ fn type_of(schema: Schema<'_>) -> String {
     }
     if let Some(name) = schema.reference() {
         let node = schema.node();
-        let is_plain = node.is_some_and(|node| matches!(node["type"].as_str(), Some("string")) || node["oneOf"].is_array());
+        let is_plain = node
+            .is_some_and(|node| matches!(node["type"].as_str(), Some("string")) || node["oneOf"].is_array());
         return match name {
             "Time" | "MicroTime" if is_plain => "string".into(),
             name => name.to_owned(),

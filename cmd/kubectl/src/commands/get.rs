@@ -88,16 +88,15 @@ struct Asked {
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     let connection = Connection::open(cluster).await?;
     if let Some(path) = &flags.raw {
-        let text = connection.text(Method::GET, path, "application/json", None, "application/json, */*").await?;
+        let text =
+            connection.text(Method::GET, path, "application/json", None, "application/json, */*").await?;
         print!("{text}");
         return Ok(());
     }
     let output = Output::parse_with(flags.output.as_deref(), flags.template.as_deref())?;
     let asked = asked(&connection, &flags).await?;
     if flags.watch || flags.watch_only {
-        let [one] = asked.as_slice() else {
-            bail!("you may only specify a single resource type to watch")
-        };
+        let [one] = asked.as_slice() else { bail!("you may only specify a single resource type to watch") };
         return watch::run(&connection, one, &flags, &output).await;
     }
     if output.is_table() {
@@ -121,11 +120,15 @@ async fn asked(connection: &Connection, flags: &Flags) -> Result<Vec<Asked>> {
         return Ok(asked);
     }
     if flags.select.words.is_empty() {
-        bail!("You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources.");
+        bail!(
+            "You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources."
+        );
     }
     let catalogue = Catalogue::for_words(connection, &flags.select.words).await?;
     let targets = select::targets(&catalogue, &flags.select.words)?;
-    if flags.select.all_namespaces && targets.iter().any(|target| target.name.is_some() && target.resource.namespaced) {
+    if flags.select.all_namespaces
+        && targets.iter().any(|target| target.name.is_some() && target.resource.namespaced)
+    {
         bail!("a resource cannot be retrieved by name across all namespaces");
     }
     Ok(targets
@@ -212,30 +215,45 @@ async fn show_result(connection: &Connection, one: &Asked) -> Result<()> {
         return Ok(());
     }
     let job = connection.get(&one.path).await?;
-    let Some(file) = job["metadata"]["annotations"][api::dialect::SLURM_RESULT].as_str() else { return Ok(()) };
+    let Some(file) = job["metadata"]["annotations"][api::dialect::SLURM_RESULT].as_str() else {
+        return Ok(());
+    };
     let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
     let selector = format!("batch.kubernetes.io/job-name={}", name_of(&job));
     let path = format!("/api/v1/namespaces/{namespace}/pods");
     let pods = connection.get(&format!("{path}?labelSelector={}", select::encode(&selector))).await?;
     let pods = pods["items"].as_array().cloned().unwrap_or_default();
-    let newest = pods.iter().max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
+    let newest = pods
+        .iter()
+        .max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
     match newest {
         Some(pod) if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Running")) => {
-            let text = connection.text(Method::GET, &format!("{path}/{}/log", name_of(pod)), "", None, "*/*").await?;
+            let text = connection
+                .text(Method::GET, &format!("{path}/{}/log", name_of(pod)), "", None, "*/*")
+                .await?;
             println!("\n{file}:\n{}", text.trim_end());
         }
         Some(pod) => {
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let why = conditions.iter().find_map(|condition| condition["message"].as_str());
             let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
-            println!("\n{file}: no result yet: pod {} is {phase}{}", name_of(pod), why.map(|why| format!(": {why}")).unwrap_or_default());
+            println!(
+                "\n{file}: no result yet: pod {} is {phase}{}",
+                name_of(pod),
+                why.map(|why| format!(": {why}")).unwrap_or_default()
+            );
         }
         None => println!("\n{file}: no result yet: the job has no pod"),
     }
     Ok(())
 }
 
-async fn show_objects(connection: &Connection, asked: &[Asked], flags: &Flags, output: &Output) -> Result<()> {
+async fn show_objects(
+    connection: &Connection,
+    asked: &[Asked],
+    flags: &Flags,
+    output: &Output,
+) -> Result<()> {
     let mut items: Vec<(Option<&Resource>, Value)> = Vec::new();
     let mut failure = None;
     for one in asked {
@@ -309,7 +327,8 @@ async fn fetch(connection: &Connection, one: &Asked, flags: &Flags, accept: &str
     let mut next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
     let list = if page.get("rows").is_some() { "rows" } else { "items" };
     while !next.is_empty() {
-        let mut more = get(format!("{path}{query}{limit}{of_table}&continue={}", select::encode(&next))).await?;
+        let mut more =
+            get(format!("{path}{query}{limit}{of_table}&continue={}", select::encode(&next))).await?;
         next = more["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
         if let (Some(all), Some(more)) = (page[list].as_array_mut(), more[list].as_array_mut()) {
             all.append(more);

@@ -70,7 +70,12 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     }
 }
 
-async fn replace_one(connection: &Connection, flags: &Flags, resource: &Resource, mut value: Value) -> Result<()> {
+async fn replace_one(
+    connection: &Connection,
+    flags: &Flags,
+    resource: &Resource,
+    mut value: Value,
+) -> Result<()> {
     if flags.save_config {
         let note = format!("{value}\n");
         value["metadata"]["annotations"][super::apply::LAST_APPLIED] = note.into();
@@ -83,7 +88,8 @@ async fn replace_one(connection: &Connection, flags: &Flags, resource: &Resource
     }
     let query = format!("{}{}", flags.change.query("kubectl-replace"), flags.validate.query());
     if flags.force {
-        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+        let mut options =
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
         options["gracePeriodSeconds"] = flags.grace_period.max(0).into();
         match connection.send(Method::DELETE, &path, Some(&options)).await {
             Ok(_) => drop(wait_until_gone(connection, &path, &Value::Null, None).await?),

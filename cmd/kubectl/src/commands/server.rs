@@ -53,8 +53,11 @@ pub async fn resources(cluster: &ClusterFlags, flags: ResourcesFlags) -> Result<
         bail!("--output {} is not available", flags.output);
     }
     let connection = Connection::open(cluster).await?;
-    let catalogue =
-        if flags.cached { Catalogue::for_words(&connection, &[]).await? } else { Catalogue::load(&connection).await? };
+    let catalogue = if flags.cached {
+        Catalogue::for_words(&connection, &[]).await?
+    } else {
+        Catalogue::load(&connection).await?
+    };
     let is_wide = flags.output == "wide";
     let mut header = ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"].map(str::to_owned).to_vec();
     if is_wide {
@@ -63,7 +66,9 @@ pub async fn resources(cluster: &ClusterFlags, flags: ResourcesFlags) -> Result<
     let mut rows = if flags.no_headers { Vec::new() } else { vec![header] };
     let mut resources: Vec<&Resource> = catalogue.all().iter().collect();
     match flags.sort_by.as_deref() {
-        None => resources.sort_by_key(|resource| (!resource.group.is_empty(), resource.group.clone(), resource.plural.clone())),
+        None => resources.sort_by_key(|resource| {
+            (!resource.group.is_empty(), resource.group.clone(), resource.plural.clone())
+        }),
         Some("name") => resources.sort_by_key(|resource| resource.plural.clone()),
         Some("kind") => resources.sort_by_key(|resource| resource.kind.clone()),
         Some(_) => bail!("--sort-by accepts only name or kind"),

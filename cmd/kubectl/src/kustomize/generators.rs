@@ -27,19 +27,24 @@ fn generate_one(
 ) -> Result<()> {
     const KNOWN: [&str; 9] =
         ["name", "namespace", "behavior", "files", "literals", "envs", "env", "type", "options"];
-    if let Some(unknown) = generator.as_object().into_iter().flat_map(Map::keys).find(|name| !KNOWN.contains(&name.as_str())) {
+    if let Some(unknown) =
+        generator.as_object().into_iter().flat_map(Map::keys).find(|name| !KNOWN.contains(&name.as_str()))
+    {
         bail!("the field {unknown:?} is not supported");
     }
     let name = generator["name"].as_str().context("name is missing")?;
     let mut data = Data { kind, fields: Map::new(), binary: Map::new() };
     for literal in texts(&generator["literals"]) {
-        let (key, value) = literal.split_once('=').with_context(|| format!("literal {literal:?}: expected KEY=VALUE"))?;
+        let (key, value) =
+            literal.split_once('=').with_context(|| format!("literal {literal:?}: expected KEY=VALUE"))?;
         data.insert(key, unquoted(value).as_bytes());
     }
     for source in texts(&generator["files"]) {
         let (key, path) = match source.split_once('=') {
             Some((key, path)) => (key.to_owned(), path),
-            None => (Path::new(source).file_name().unwrap_or_default().to_string_lossy().into_owned(), source),
+            None => {
+                (Path::new(source).file_name().unwrap_or_default().to_string_lossy().into_owned(), source)
+            }
         };
         let path = folder.join(path);
         data.insert(&key, &std::fs::read(&path).with_context(|| format!("read {}", path.display()))?);
@@ -48,7 +53,9 @@ fn generate_one(
         let path = folder.join(source);
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (key, value) = line.split_once('=').with_context(|| format!("{}: {line:?}: expected KEY=VALUE", path.display()))?;
+            let (key, value) = line
+                .split_once('=')
+                .with_context(|| format!("{}: {line:?}: expected KEY=VALUE", path.display()))?;
             data.insert(key, value.as_bytes());
         }
     }
@@ -58,7 +65,13 @@ fn generate_one(
 }
 
 /// Adds the object, or merges it into one that is there, as its behavior says.
-fn place(generator: &Value, value: Value, options: &Value, file: &Path, objects: &mut Vec<Built>) -> Result<()> {
+fn place(
+    generator: &Value,
+    value: Value,
+    options: &Value,
+    file: &Path,
+    objects: &mut Vec<Built>,
+) -> Result<()> {
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     let found = objects.iter_mut().find(|built| built.kind() == value["kind"] && built.is_called(name));
     match (generator["behavior"].as_str().unwrap_or("create"), found) {
@@ -115,7 +128,9 @@ impl Data<'_> {
     fn insert(&mut self, key: &str, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
             Ok(text) if self.kind == "ConfigMap" => self.fields.insert(key.to_owned(), text.into()),
-            _ if self.kind == "ConfigMap" => self.binary.insert(key.to_owned(), STANDARD.encode(bytes).into()),
+            _ if self.kind == "ConfigMap" => {
+                self.binary.insert(key.to_owned(), STANDARD.encode(bytes).into())
+            }
             _ => self.fields.insert(key.to_owned(), STANDARD.encode(bytes).into()),
         };
     }

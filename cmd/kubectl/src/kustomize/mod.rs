@@ -89,7 +89,8 @@ pub fn build(folder: &Path) -> Result<Vec<Built>> {
 }
 
 fn accumulate(folder: &Path, outer: &mut Vec<PathBuf>) -> Result<Vec<Built>> {
-    let absolute = folder.canonicalize().with_context(|| format!("the path \"{}\" does not exist", folder.display()))?;
+    let absolute =
+        folder.canonicalize().with_context(|| format!("the path \"{}\" does not exist", folder.display()))?;
     if outer.contains(&absolute) {
         bail!("cycle detected: {} is a resource of itself", folder.display());
     }
@@ -124,10 +125,14 @@ fn read_one(text: &str, file: &Path) -> Result<Value> {
 fn check_fields(spec: &Value, text: &str, file: &Path) -> Result<()> {
     for field in spec.as_object().into_iter().flat_map(|fields| fields.keys()) {
         if !FIELDS.contains(&field.as_str()) {
-            let line = text.lines().position(|line| line.starts_with(&format!("{field}:"))).unwrap_or_default() + 1;
+            let line =
+                text.lines().position(|line| line.starts_with(&format!("{field}:"))).unwrap_or_default() + 1;
             let hint = crate::suggest::closest(field, FIELDS.into_iter());
             let hint = hint.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
-            bail!("{}:{line}:1: the field {field:?} of kustomizations is not supported{hint}", file.display());
+            bail!(
+                "{}:{line}:1: the field {field:?} of kustomizations is not supported{hint}",
+                file.display()
+            );
         }
     }
     if spec["kind"].as_str().is_some_and(|kind| kind != "Kustomization") {
@@ -174,7 +179,8 @@ fn sort(objects: &mut [Built]) {
         "StatefulSet",
         "CronJob",
     ];
-    const LAST: [&str; 3] = ["PodDisruptionBudget", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+    const LAST: [&str; 3] =
+        ["PodDisruptionBudget", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
     let rank = |built: &Built| {
         let kind = built.kind();
         let first = FIRST.iter().position(|own| *own == kind);
@@ -182,7 +188,8 @@ fn sort(objects: &mut [Built]) {
         first.or(last).unwrap_or(FIRST.len())
     };
     let key = |built: &Built| {
-        let text = |path: &str| built.value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |path: &str| built.value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         (rank(built), text("/apiVersion"), text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
     };
     objects.sort_by_key(key);

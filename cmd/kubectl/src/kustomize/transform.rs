@@ -48,7 +48,8 @@ pub fn apply(spec: &Value, folder: &Path, objects: &mut Vec<Built>) -> Result<()
         objects.iter_mut().for_each(|built| annotate(&mut built.value, annotations));
     }
     replicas(spec, objects)?;
-    elements(&spec["images"]).for_each(|image| objects.iter_mut().for_each(|built| set_image(&mut built.value, image)));
+    elements(&spec["images"])
+        .for_each(|image| objects.iter_mut().for_each(|built| set_image(&mut built.value, image)));
     Ok(())
 }
 
@@ -83,8 +84,12 @@ fn apply_patch(text: &str, target: &Value, objects: &mut Vec<Built>) -> Result<(
         } else {
             target.clone()
         };
-        let matching: Vec<usize> =
-            objects.iter().enumerate().filter(|(_, built)| is_target(built, &wanted)).map(|(index, _)| index).collect();
+        let matching: Vec<usize> = objects
+            .iter()
+            .enumerate()
+            .filter(|(_, built)| is_target(built, &wanted))
+            .map(|(index, _)| index)
+            .collect();
         if matching.is_empty() {
             bail!("no matches for {} {}", wanted["kind"], wanted["name"]);
         }
@@ -111,7 +116,8 @@ fn is_target(built: &Built, target: &Value) -> bool {
     let own_name = built.value["metadata"]["name"].as_str().unwrap_or_default();
     let fits = |field: &str, own: &str| {
         target[field].as_str().is_none_or(|wanted| {
-            wanted == own || (field == "name" || field == "kind") && wanted.contains(".*") && simple_match(wanted, own)
+            wanted == own
+                || (field == "name" || field == "kind") && wanted.contains(".*") && simple_match(wanted, own)
         })
     };
     let has = |field: &str, own: &Value| {
@@ -157,7 +163,9 @@ fn set_namespace(built: &mut Built, namespace: &str) {
     }
     if kind.ends_with("RoleBinding") {
         for subject in built.value["subjects"].as_array_mut().into_iter().flatten() {
-            if subject["kind"] == "ServiceAccount" && (subject["name"] == "default" || subject.get("namespace").is_some()) {
+            if subject["kind"] == "ServiceAccount"
+                && (subject["name"] == "default" || subject.get("namespace").is_some())
+            {
                 subject["namespace"] = namespace.into();
             }
         }
@@ -179,7 +187,11 @@ fn labels(spec: &Value, objects: &mut [Built]) {
     all.extend(spec["commonLabels"].as_object().map(|pairs| (pairs, true, true)));
     for entry in elements(&spec["labels"]) {
         let selectors = entry["includeSelectors"] == true;
-        all.extend(entry["pairs"].as_object().map(|pairs| (pairs, selectors, selectors || entry["includeTemplates"] == true)));
+        all.extend(
+            entry["pairs"]
+                .as_object()
+                .map(|pairs| (pairs, selectors, selectors || entry["includeTemplates"] == true)),
+        );
     }
     for (pairs, in_selectors, in_templates) in all {
         for built in objects.iter_mut() {
@@ -191,7 +203,11 @@ fn labels(spec: &Value, objects: &mut [Built]) {
 fn label(object: &mut Value, pairs: &Map<String, Value>, in_selectors: bool, in_templates: bool) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     insert_at(object, "/metadata", "labels", pairs);
-    let template = if kind == "CronJob" { "/spec/jobTemplate/spec/template/metadata" } else { "/spec/template/metadata" };
+    let template = if kind == "CronJob" {
+        "/spec/jobTemplate/spec/template/metadata"
+    } else {
+        "/spec/template/metadata"
+    };
     let is_workload = object.pointer(template.trim_end_matches("/metadata")).is_some_and(Value::is_object);
     if in_templates && is_workload {
         insert_at(object, template, "labels", pairs);
@@ -201,7 +217,9 @@ fn label(object: &mut Value, pairs: &Map<String, Value>, in_selectors: bool, in_
     }
     if in_selectors {
         match kind.as_str() {
-            "Service" if object["spec"]["selector"].is_object() => insert_at(object, "/spec", "selector", pairs),
+            "Service" if object["spec"]["selector"].is_object() => {
+                insert_at(object, "/spec", "selector", pairs)
+            }
             "ReplicationController" => insert_at(object, "/spec", "selector", pairs),
             "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet" => {
                 insert_at(object, "/spec/selector", "matchLabels", pairs);
@@ -289,7 +307,8 @@ fn replaced(own: &str, image: &Value) -> Option<String> {
     let (without_digest, digest) = own.split_once('@').map_or((own, ""), |(name, digest)| (name, digest));
     let slash = without_digest.rfind('/').map_or(0, |at| at + 1);
     let colon = without_digest[slash..].find(':').map(|at| slash + at);
-    let (name, tag) = colon.map_or((without_digest, ""), |at| (&without_digest[..at], &without_digest[at + 1..]));
+    let (name, tag) =
+        colon.map_or((without_digest, ""), |at| (&without_digest[..at], &without_digest[at + 1..]));
     if image["name"].as_str() != Some(name) {
         return None;
     }

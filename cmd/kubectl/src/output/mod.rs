@@ -50,11 +50,15 @@ impl Output {
             "jsonpath-as-json" => bail!("-o jsonpath-as-json is not supported; -o jsonpath is"),
             "jsonpath-file" => Output::JsonPath(Template::parse(&read(argument)?)?),
             "custom-columns" => Output::CustomColumns(custom_columns(argument)?),
-            "custom-columns-file" => Output::CustomColumns(custom_columns(&columns_of_file(&read(argument)?)?)?),
+            "custom-columns-file" => {
+                Output::CustomColumns(custom_columns(&columns_of_file(&read(argument)?)?)?)
+            }
             "go-template" | "template" if argument.is_empty() => {
                 bail!("template format specified but no template given")
             }
-            "go-template" | "template" => Output::GoTemplate(GoTemplate::parse(argument).context("error parsing template")?),
+            "go-template" | "template" => {
+                Output::GoTemplate(GoTemplate::parse(argument).context("error parsing template")?)
+            }
             "go-template-file" | "templatefile" => {
                 Output::GoTemplate(GoTemplate::parse(&read(argument)?).context("error parsing template")?)
             }
@@ -110,8 +114,7 @@ fn columns_of_file(text: &str) -> Result<String> {
     let mut lines = text.lines();
     let headers = lines.next().unwrap_or_default().split_whitespace();
     let paths: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
-    let columns: Vec<String> =
-        headers.zip(&paths).map(|(header, path)| format!("{header}:{path}")).collect();
+    let columns: Vec<String> = headers.zip(&paths).map(|(header, path)| format!("{header}:{path}")).collect();
     if columns.is_empty() || columns.len() != paths.len() {
         bail!("a file of custom columns has a line of headers and a line of as many paths");
     }
@@ -150,7 +153,9 @@ fn show_columns(columns: &[(String, Template)], value: &Value, without_header: b
             })
             .collect()
     });
-    table(&std::iter::once(header).chain(rows).skip(usize::from(without_header)).collect::<Vec<Vec<String>>>())
+    table(
+        &std::iter::once(header).chain(rows).skip(usize::from(without_header)).collect::<Vec<Vec<String>>>(),
+    )
 }
 
 pub use cli::table;
@@ -302,6 +307,9 @@ mod tests {
             panic!("not columns");
         };
         let list = json!({"items": [{"metadata": {"name": "long-name"}, "spec": {"nodeName": "n1"}}, {"metadata": {"name": "b"}}]});
-        assert_eq!(show_columns(&columns, &list, false), "NAME        NODE\nlong-name   n1\nb           <none>\n");
+        assert_eq!(
+            show_columns(&columns, &list, false),
+            "NAME        NODE\nlong-name   n1\nb           <none>\n"
+        );
     }
 }

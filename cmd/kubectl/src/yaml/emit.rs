@@ -91,8 +91,9 @@ fn block(value: &str, indent: usize, text: &mut String) {
         1 => "",
         _ => "+",
     });
-    let lines: Vec<&str> = if value.ends_with('\n') { value[..value.len() - 1].split('\n') } else { value.split('\n') }
-        .collect();
+    let lines: Vec<&str> =
+        if value.ends_with('\n') { value[..value.len() - 1].split('\n') } else { value.split('\n') }
+            .collect();
     for line in lines {
         text.push('\n');
         if !line.is_empty() {
@@ -136,7 +137,22 @@ fn double_quoted(text: &str) -> String {
 fn reads_as_something_else(text: &str) -> bool {
     let is_word = matches!(
         text.to_ascii_lowercase().as_str(),
-        "" | "~" | "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | ".inf" | "-.inf" | "+.inf" | ".nan" | "<<" | "="
+        "" | "~"
+            | "null"
+            | "true"
+            | "false"
+            | "yes"
+            | "no"
+            | "on"
+            | "off"
+            | "y"
+            | "n"
+            | ".inf"
+            | "-.inf"
+            | "+.inf"
+            | ".nan"
+            | "<<"
+            | "="
     );
     is_word
         || !super::scalar::resolve(text, super::Wanted::Anything).is_string()
@@ -154,7 +170,9 @@ fn is_sexagesimal(text: &str) -> bool {
     !first.is_empty()
         && first.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
         && !rest.is_empty()
-        && rest.iter().all(|part| matches!(part.len(), 1 | 2) && part.bytes().all(|byte| byte.is_ascii_digit()))
+        && rest
+            .iter()
+            .all(|part| matches!(part.len(), 1 | 2) && part.bytes().all(|byte| byte.is_ascii_digit()))
         && rest.iter().all(|part| part.parse::<u8>().is_ok_and(|part| part < 60))
         && fraction.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -162,9 +180,11 @@ fn is_sexagesimal(text: &str) -> bool {
 /// `2026-01-31`, with or without a time of the day.
 fn is_time(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let digits = |from: usize, to: usize| bytes.get(from..to).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
+    let digits =
+        |from: usize, to: usize| bytes.get(from..to).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
     let date = digits(0, 4) && bytes.get(4) == Some(&b'-');
-    date && (text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10 || text.parse::<jiff::Timestamp>().is_ok())
+    date && (text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10
+        || text.parse::<jiff::Timestamp>().is_ok())
 }
 
 /// Whether a text may stand without quotes, by the rules of libyaml.
@@ -174,7 +194,9 @@ fn is_plain(text: &str) -> bool {
     let second = letters.next();
     let opens = match first {
         '-' | '?' | ':' => second.is_none_or(|second| second == ' '),
-        '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => true,
+        '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => {
+            true
+        }
         _ => false,
     };
     let marks = text.starts_with("---") || text.starts_with("...");
@@ -228,7 +250,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let texts = ["a\nb", "a\nb\n", "a\nb\n\n", " a\nb", "a \nb", "\n", "a\n\nb\n", "\ta\nb", "x: y\n", "#", "é ü", "a'\"b", "\u{1}", "~", "1e3", "0x1f", "\nq"];
+        let texts = [
+            "a\nb", "a\nb\n", "a\nb\n\n", " a\nb", "a \nb", "\n", "a\n\nb\n", "\ta\nb", "x: y\n", "#", "é ü",
+            "a'\"b", "\u{1}", "~", "1e3", "0x1f", "\nq",
+        ];
         for text in texts {
             for value in [json!({"k": text}), json!([text]), json!({"a": [{"k": text, "z": 1}]})] {
                 let written = emit(&value);

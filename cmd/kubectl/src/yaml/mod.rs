@@ -114,7 +114,8 @@ impl Node {
                 Value::Array(items.iter().map(|item| item.resolve(shape.element())).collect())
             }
             Content::Map(fields) => {
-                let fields = fields.iter().map(|(name, _, node)| (name.clone(), node.resolve(shape.field(name))));
+                let fields =
+                    fields.iter().map(|(name, _, node)| (name.clone(), node.resolve(shape.field(name))));
                 Value::Object(fields.collect::<Map<String, Value>>())
             }
         }
@@ -169,7 +170,8 @@ mod tests {
 
     #[test]
     fn paths_are_found_where_they_stand() {
-        let text = "kind: Pod\nspec:\n  containers:\n  - name: a\n    ports:\n    - containerPort: x\n  'b.c': 1\n";
+        let text =
+            "kind: Pod\nspec:\n  containers:\n  - name: a\n    ports:\n    - containerPort: x\n  'b.c': 1\n";
         let node = parse(text).expect("readable").expect("something");
         let at = |path: &str| {
             let (mark, whole) = node.locate(path);

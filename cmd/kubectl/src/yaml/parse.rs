@@ -172,7 +172,10 @@ mod tests {
 
     #[test]
     fn yaml_is_read() {
-        check("a: [1, \"2\", 'x', null]\nb: {c: true}\n", json!({"a": [1, "2", "x", null], "b": {"c": true}}));
+        check(
+            "a: [1, \"2\", 'x', null]\nb: {c: true}\n",
+            json!({"a": [1, "2", "x", null], "b": {"c": true}}),
+        );
         check("a: |\n  one\n  two\nb: >-\n  x\n  y\n", json!({"a": "one\ntwo\n", "b": "x y"}));
         check("{\"a\": {\"b\": [1]}}", json!({"a": {"b": [1]}}));
         check("a: !!str 1\n", json!({"a": "1"}));
@@ -184,7 +187,10 @@ mod tests {
     #[test]
     fn references_and_merges_are_followed() {
         check("a: &x {b: 1, c: 2}\nd: *x\n", json!({"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 2}}));
-        check("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n", json!({"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}));
+        check(
+            "a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n",
+            json!({"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
+        );
     }
 
     #[test]

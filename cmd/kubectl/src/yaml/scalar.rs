@@ -90,8 +90,9 @@ fn number(text: &str) -> Option<Value> {
             return Some(value.into());
         }
     }
-    let looks_decimal = unsigned.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'-' | b'+'))
-        && unsigned.bytes().any(|byte| byte.is_ascii_digit());
+    let looks_decimal =
+        unsigned.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'-' | b'+'))
+            && unsigned.bytes().any(|byte| byte.is_ascii_digit());
     let value: f64 = if looks_decimal { digits.parse().ok()? } else { return None };
     Number::from_f64(value).map(Value::Number)
 }
@@ -129,7 +130,8 @@ mod tests {
 
     #[test]
     fn numbers_are_numbers_and_versions_are_text() {
-        let check = |text: &str, expected: Value| assert_eq!(resolve(text, Wanted::Anything), expected, "{text}");
+        let check =
+            |text: &str, expected: Value| assert_eq!(resolve(text, Wanted::Anything), expected, "{text}");
         check("0", json!(0));
         check("-3", json!(-3));
         check("18446744073709551615", json!(u64::MAX));

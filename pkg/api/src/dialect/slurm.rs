@@ -18,8 +18,12 @@ const PROVIDER: &str = "minik8s.io/provider";
 const NO_IMAGE: &str = "minik8s.io/none";
 
 /// Fields of the seed that are numbers, and what sbatch calls them.
-const NUMBERS: [(&str, &str); 4] =
-    [("threadNum", "nodes"), ("taskPerNode", "ntasks-per-node"), ("cpu_per_task", "cpus-per-task"), ("gpu-num", "gpus")];
+const NUMBERS: [(&str, &str); 4] = [
+    ("threadNum", "nodes"),
+    ("taskPerNode", "ntasks-per-node"),
+    ("cpu_per_task", "cpus-per-task"),
+    ("gpu-num", "gpus"),
+];
 const TEXTS: [(&str, &str); 3] = [("partition", "partition"), ("file", "output"), ("codePath", "code-path")];
 
 /// Translates a job of the seed; a job of Kubernetes stays.
@@ -43,7 +47,8 @@ pub fn job(value: &mut Value, notes: &mut Vec<String>) -> Result<(), DialectErro
         let text = given.as_str().ok_or_else(|| wrong(field, format!("{given}: expected text")))?;
         annotations.insert(format!("slurm.minik8s.io/{name}"), text.into());
     }
-    let Some(code) = annotations.get("slurm.minik8s.io/code-path").and_then(Value::as_str).map(str::to_owned) else {
+    let Some(code) = annotations.get("slurm.minik8s.io/code-path").and_then(Value::as_str).map(str::to_owned)
+    else {
         return Err(wrong("codePath", "is missing: the program that the job runs".into()));
     };
     if let Some(other) = spec.keys().next() {
@@ -132,6 +137,9 @@ mod tests {
             job(&mut value, &mut Vec::new()).expect_err("refused").to_string()
         };
         assert_eq!(refused("threadNum", json!("many")), "spec.threadNum: \"many\": expected a number");
-        assert_eq!(refused("parallelism", json!(2)), "spec.parallelism: is not a field of jobs that run on SLURM");
+        assert_eq!(
+            refused("parallelism", json!(2)),
+            "spec.parallelism: is not a field of jobs that run on SLURM"
+        );
     }
 }

@@ -49,7 +49,9 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
                 match output.as_str() {
                     "json" => println!("{}", serde_json::to_string_pretty(&note)?),
                     "yaml" => print!("{}", yaml::emit(&note)),
-                    other => bail!("Unexpected -o output mode: {other}, the flag 'output' must be one of yaml|json"),
+                    other => bail!(
+                        "Unexpected -o output mode: {other}, the flag 'output' must be one of yaml|json"
+                    ),
                 }
             }
         }
@@ -58,20 +60,26 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
             for index in 0..manifests.all.len() {
                 let resource = manifests.resource(&connection, index).await?;
                 let value = &manifests.all[index].value;
-                let path = format!(
-                    "{}/{}",
-                    resource.path(value["metadata"]["namespace"].as_str()),
-                    name_of(value)
-                );
+                let path =
+                    format!("{}/{}", resource.path(value["metadata"]["namespace"].as_str()), name_of(value));
                 let object = connection.get(&path).await?;
                 if !create_annotation && object["metadata"]["annotations"][LAST_APPLIED].is_null() {
-                    bail!("no last-applied-configuration annotation found on resource: {}, to create the annotation, run the command with --create-annotation", name_of(value));
+                    bail!(
+                        "no last-applied-configuration annotation found on resource: {}, to create the annotation, run the command with --create-annotation",
+                        name_of(value)
+                    );
                 }
                 let text = format!("{value}\n");
-                let changed = change(&connection, &flags, "kubectl-client-side-apply", (&resource, &object), |object| {
-                    object["metadata"]["annotations"][LAST_APPLIED] = text.clone().into();
-                    Ok(())
-                })
+                let changed = change(
+                    &connection,
+                    &flags,
+                    "kubectl-client-side-apply",
+                    (&resource, &object),
+                    |object| {
+                        object["metadata"]["annotations"][LAST_APPLIED] = text.clone().into();
+                        Ok(())
+                    },
+                )
                 .await?;
                 flags.show(&resource, &changed.object, "configured")?;
             }
@@ -84,12 +92,19 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
                     println!("Edit cancelled, no changes made.");
                     continue;
                 }
-                let node = yaml::parse(&after).map_err(|error| anyhow::anyhow!("line {}: {error}", error.at.line))?;
+                let node = yaml::parse(&after)
+                    .map_err(|error| anyhow::anyhow!("line {}: {error}", error.at.line))?;
                 let text = format!("{}\n", node.context("nothing is left")?.resolve(yaml::Unknown));
-                let changed = change(&connection, &flags, "kubectl-client-side-apply", (&resource, &object), |object| {
-                    object["metadata"]["annotations"][LAST_APPLIED] = text.clone().into();
-                    Ok(())
-                })
+                let changed = change(
+                    &connection,
+                    &flags,
+                    "kubectl-client-side-apply",
+                    (&resource, &object),
+                    |object| {
+                        object["metadata"]["annotations"][LAST_APPLIED] = text.clone().into();
+                        Ok(())
+                    },
+                )
                 .await?;
                 flags.show(&resource, &changed.object, "edited")?;
             }
@@ -100,6 +115,8 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
 
 fn note(object: &Value) -> Result<Value> {
     let text = object["metadata"]["annotations"][LAST_APPLIED].as_str();
-    let text = text.with_context(|| format!("no last-applied-configuration annotation found on resource: {}", name_of(object)))?;
+    let text = text.with_context(|| {
+        format!("no last-applied-configuration annotation found on resource: {}", name_of(object))
+    })?;
     serde_json::from_str(text).context("the last-applied-configuration annotation is not JSON")
 }

@@ -42,11 +42,15 @@ pub async fn run(
     if namespaces.is_empty() {
         namespaces.insert(&connection.namespace);
     }
-    let kept: BTreeSet<&str> = applied.iter().filter_map(|(_, object)| object["metadata"]["uid"].as_str()).collect();
+    let kept: BTreeSet<&str> =
+        applied.iter().filter_map(|(_, object)| object["metadata"]["uid"].as_str()).collect();
     let query = flags.selector.as_ref().map(|selector| format!("?labelSelector={}", encode(selector)));
     for resource in kinds(catalogue, &flags.prune_allowlist)? {
-        let scopes: Vec<Option<&str>> =
-            if resource.namespaced { namespaces.iter().map(|name| Some(*name)).collect() } else { vec![None] };
+        let scopes: Vec<Option<&str>> = if resource.namespaced {
+            namespaces.iter().map(|name| Some(*name)).collect()
+        } else {
+            vec![None]
+        };
         for namespace in scopes {
             let path = format!("{}{}", resource.path(namespace), query.clone().unwrap_or_default());
             let list = connection.get(&path).await?;
@@ -62,12 +66,19 @@ pub async fn run(
     Ok(())
 }
 
-async fn prune_one(connection: &Connection, flags: &Flags, resource: &Resource, object: &Value) -> Result<()> {
+async fn prune_one(
+    connection: &Connection,
+    flags: &Flags,
+    resource: &Resource,
+    object: &Value,
+) -> Result<()> {
     let dry = if flags.dry_run == DryRun::Server { "?dryRun=All" } else { "" };
     if flags.dry_run != DryRun::Client {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
             "preconditions": {"uid": object["metadata"]["uid"]}});
-        connection.send(Method::DELETE, &format!("{}{dry}", path_of(resource, object)), Some(&options)).await?;
+        connection
+            .send(Method::DELETE, &format!("{}{dry}", path_of(resource, object)), Some(&options))
+            .await?;
     }
     println!("{} pruned{}", resource.named(name_of(object)), flags.dry_run.suffix());
     Ok(())
@@ -84,7 +95,8 @@ fn kinds<'a>(catalogue: &'a Catalogue, allowed: &[String]) -> Result<Vec<&'a Res
             let [group, version, kind] = parts.as_slice() else {
                 anyhow::bail!("invalid GroupVersionKind format: {text}, please follow <group/version/kind>");
             };
-            let api_version = if *group == "core" { (*version).to_owned() } else { format!("{group}/{version}") };
+            let api_version =
+                if *group == "core" { (*version).to_owned() } else { format!("{group}/{version}") };
             catalogue.of(&api_version, kind).with_context(|| format!("the server has no {text}"))
         })
         .collect()

@@ -24,7 +24,8 @@ pub async fn take_over(connection: &Connection, path: &str, live: &mut Value) ->
             {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
         ]);
         let kind = "application/json-patch+json";
-        let sent = connection.send_as(Method::PATCH, path, kind, Some(patch.to_string()), "application/json").await;
+        let sent =
+            connection.send_as(Method::PATCH, path, kind, Some(patch.to_string()), "application/json").await;
         match sent {
             Err(error) if crate::change::is_conflict(&error) => *live = connection.get(path).await?,
             sent => {
@@ -82,7 +83,9 @@ fn union(into: &mut Value, from: &Value) {
 
 /// Whether all conflicts are with commands that the user has called as well: `kubectl edit`, `scale`, `patch`, …
 pub fn is_with_own_commands(error: &anyhow::Error) -> bool {
-    let Some(refusal) = error.downcast_ref::<Refusal>().filter(|refusal| refusal.code == 409) else { return false };
+    let Some(refusal) = error.downcast_ref::<Refusal>().filter(|refusal| refusal.code == 409) else {
+        return false;
+    };
     let mut causes = refusal.details["causes"].as_array().into_iter().flatten().peekable();
     causes.peek().is_some()
         && causes.all(|cause| {
@@ -94,7 +97,9 @@ pub fn is_with_own_commands(error: &anyhow::Error) -> bool {
 /// Fields that the last client-side apply had, that the file no longer has, and that are still there.
 pub fn kept_fields(before: &Value, config: &Value, after: &Value) -> Vec<String> {
     let last = before["metadata"]["annotations"][LAST_APPLIED].as_str();
-    let Some(last) = last.and_then(|last| serde_json::from_str::<Value>(last).ok()) else { return Vec::new() };
+    let Some(last) = last.and_then(|last| serde_json::from_str::<Value>(last).ok()) else {
+        return Vec::new();
+    };
     let mut kept = Vec::new();
     kept_below("", &last, config, after, &mut kept);
     kept
@@ -107,7 +112,9 @@ fn kept_below(path: &str, last: &Value, config: &Value, after: &Value, kept: &mu
         match (config.get(name), after.get(name)) {
             // A value that differs from what was applied is somebody else's; an equal one is the default.
             (None, Some(left)) if !left.is_object() && left != value => kept.push(path),
-            (Some(config), Some(after)) if path != "metadata" && path != "status" => kept_below(&path, value, config, after, kept),
+            (Some(config), Some(after)) if path != "metadata" && path != "status" => {
+                kept_below(&path, value, config, after, kept)
+            }
             _ => {}
         }
     }
@@ -149,10 +156,17 @@ mod tests {
     #[test]
     fn only_conflicts_with_ones_own_commands_are_forced() {
         let conflict = |managers: &[&str]| {
-            let causes: Vec<Value> =
-                managers.iter().map(|manager| json!({"message": format!("conflict with \"{manager}\" using v1")})).collect();
+            let causes: Vec<Value> = managers
+                .iter()
+                .map(|manager| json!({"message": format!("conflict with \"{manager}\" using v1")}))
+                .collect();
             let details = json!({"causes": causes});
-            anyhow::Error::from(Refusal { code: 409, reason: "Conflict".into(), message: String::new(), details })
+            anyhow::Error::from(Refusal {
+                code: 409,
+                reason: "Conflict".into(),
+                message: String::new(),
+                details,
+            })
         };
         assert!(is_with_own_commands(&conflict(&["kubectl-edit", "kubectl"])));
         assert!(!is_with_own_commands(&conflict(&["kubectl-edit", "hpa"])));

@@ -32,8 +32,7 @@ pub struct Role {
 
 impl Role {
     pub async fn object(self, connection: &Connection, kind: &str) -> Result<(Value, HowFlags)> {
-        let mut object =
-            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": self.name}});
+        let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": self.name}});
         if !self.aggregation_rule.is_empty() {
             let mut labels = json!({});
             for text in &self.aggregation_rule {
@@ -54,13 +53,17 @@ impl Role {
         if self.resource.is_empty() {
             bail!("at least one resource must be specified");
         }
-        let words: Vec<String> = self.resource.iter().map(|word| word.split('/').next().unwrap_or(word).to_owned()).collect();
+        let words: Vec<String> =
+            self.resource.iter().map(|word| word.split('/').next().unwrap_or(word).to_owned()).collect();
         let catalogue = Catalogue::for_words(connection, &words).await?;
         let mut rules: Vec<Value> = Vec::new();
         for word in &self.resource {
             let (group, resource) = resolve(&catalogue, word)?;
             match rules.iter_mut().find(|rule| rule["apiGroups"][0] == group) {
-                Some(rule) => rule["resources"].as_array_mut().into_iter().for_each(|own| own.push(resource.clone().into())),
+                Some(rule) => rule["resources"]
+                    .as_array_mut()
+                    .into_iter()
+                    .for_each(|own| own.push(resource.clone().into())),
                 None => {
                     let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": self.verb});
                     if !self.resource_name.is_empty() {
@@ -82,7 +85,8 @@ fn resolve(catalogue: &Catalogue, word: &str) -> Result<(String, String)> {
     }
     let (word, subresource) = word.split_once('/').map_or((word, None), |(word, sub)| (word, Some(sub)));
     let resource = catalogue.find(word)?;
-    let name = subresource.map_or_else(|| resource.plural.clone(), |sub| format!("{}/{sub}", resource.plural));
+    let name =
+        subresource.map_or_else(|| resource.plural.clone(), |sub| format!("{}/{sub}", resource.plural));
     Ok((resource.group.clone(), name))
 }
 
@@ -113,7 +117,9 @@ impl Binding {
     pub fn object(self, kind: &str) -> Result<(Value, HowFlags)> {
         const GROUP: &str = "rbac.authorization.k8s.io";
         let role = match (self.role, self.clusterrole) {
-            (Some(role), None) if kind == "RoleBinding" => json!({"apiGroup": GROUP, "kind": "Role", "name": role}),
+            (Some(role), None) if kind == "RoleBinding" => {
+                json!({"apiGroup": GROUP, "kind": "Role", "name": role})
+            }
             (None, Some(role)) => json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": role}),
             _ => bail!("exactly one of clusterrole or role must be specified"),
         };
@@ -163,7 +169,8 @@ pub struct Token {
 
 impl Token {
     pub async fn run(self, connection: &Connection) -> Result<()> {
-        let mut request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let mut request =
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
         if !self.audience.is_empty() {
             request["spec"]["audiences"] = self.audience.into();
         }
@@ -180,7 +187,9 @@ impl Token {
         let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}/token", connection.namespace, self.name);
         let answer = connection.send(Method::POST, &path, Some(&request)).await?;
         match crate::output::Output::parse(self.output.as_deref())? {
-            crate::output::Output::Table => println!("{}", answer["status"]["token"].as_str().unwrap_or_default()),
+            crate::output::Output::Table => {
+                println!("{}", answer["status"]["token"].as_str().unwrap_or_default())
+            }
             output => print!("{}", output.show(&answer)?),
         }
         Ok(())

@@ -53,15 +53,19 @@ impl Sources {
             entries.push((key.to_owned(), value.as_bytes().to_vec()));
         }
         for source in &self.from_file {
-            let (key, path) = source.split_once('=').map_or((None, source.as_str()), |(key, path)| (Some(key), path));
+            let (key, path) =
+                source.split_once('=').map_or((None, source.as_str()), |(key, path)| (Some(key), path));
             entries.extend(files(key, Path::new(path))?);
         }
         for file in &self.from_env_file {
             let text = std::fs::read_to_string(file).with_context(|| format!("error reading {file}"))?;
-            for line in text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            for line in
+                text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with('#'))
+            {
                 let from_environment = || std::env::var(line).unwrap_or_default();
-                let (key, value) =
-                    line.split_once('=').map_or_else(|| (line, from_environment()), |(key, value)| (key, value.to_owned()));
+                let (key, value) = line
+                    .split_once('=')
+                    .map_or_else(|| (line, from_environment()), |(key, value)| (key, value.to_owned()));
                 entries.push((key.to_owned(), value.into_bytes()));
             }
         }
@@ -187,7 +191,8 @@ impl Secret {
         let secret = |name: &str, kind: &str, data: Vec<(String, Vec<u8>)>| {
             let data: Map<String, Value> =
                 data.into_iter().map(|(key, bytes)| (key, STANDARD.encode(bytes).into())).collect();
-            let mut object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": kind});
+            let mut object =
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": kind});
             if !data.is_empty() {
                 object["data"] = data.into();
             }
@@ -200,16 +205,22 @@ impl Secret {
             }
             Secret::Tls(flags) => {
                 let read = |file: &str| std::fs::read(file).with_context(|| format!("read {file}"));
-                let data = vec![("tls.crt".to_owned(), read(&flags.cert)?), ("tls.key".to_owned(), read(&flags.key)?)];
+                let data = vec![
+                    ("tls.crt".to_owned(), read(&flags.cert)?),
+                    ("tls.key".to_owned(), read(&flags.key)?),
+                ];
                 Ok((secret(&flags.name, "kubernetes.io/tls", data), flags.how))
             }
             Secret::DockerRegistry(flags) => {
                 let mut data = flags.sources.entries()?;
                 if data.is_empty() {
                     if flags.docker_username.is_empty() || flags.docker_password.is_empty() {
-                        bail!("either --from-file or the combination of --docker-username, --docker-password and --docker-server is required");
+                        bail!(
+                            "either --from-file or the combination of --docker-username, --docker-password and --docker-server is required"
+                        );
                     }
-                    let auth = STANDARD.encode(format!("{}:{}", flags.docker_username, flags.docker_password));
+                    let auth =
+                        STANDARD.encode(format!("{}:{}", flags.docker_username, flags.docker_password));
                     let mut entry = json!({"username": flags.docker_username, "password": flags.docker_password, "auth": auth});
                     if !flags.docker_email.is_empty() {
                         entry["email"] = flags.docker_email.into();

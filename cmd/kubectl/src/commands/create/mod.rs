@@ -115,7 +115,9 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         Some(generator) => generate(&connection, generator).await,
         None if flags.raw.is_some() => raw(&connection, &flags).await,
         None if flags.files.any() => from_files(&connection, flags).await,
-        None => bail!("must specify one of -f and -k, or what to create: kubectl create deployment web --image=nginx"),
+        None => bail!(
+            "must specify one of -f and -k, or what to create: kubectl create deployment web --image=nginx"
+        ),
     }
 }
 
@@ -127,7 +129,12 @@ async fn raw(connection: &Connection, flags: &Flags) -> Result<()> {
 }
 
 /// Sends the only file as it is to a path; what the server answered.
-pub async fn send_raw(connection: &Connection, method: Method, path: &str, files: &FileFlags) -> Result<String> {
+pub async fn send_raw(
+    connection: &Connection,
+    method: Method,
+    path: &str,
+    files: &FileFlags,
+) -> Result<String> {
     let [file] = files.filename.as_slice() else { bail!("--raw can only use a single local file or stdin") };
     let text = if file == "-" {
         std::io::read_to_string(std::io::stdin()).context("read standard input")?
@@ -173,7 +180,12 @@ fn edited(value: &Value) -> Result<Value> {
 }
 
 /// Makes one object and shows it.
-pub async fn create_one(connection: &Connection, how: &HowFlags, resource: &Resource, mut value: Value) -> Result<()> {
+pub async fn create_one(
+    connection: &Connection,
+    how: &HowFlags,
+    resource: &Resource,
+    mut value: Value,
+) -> Result<()> {
     if how.save_config {
         let note = format!("{value}\n");
         value["metadata"]["annotations"][super::apply::LAST_APPLIED] = note.into();
@@ -226,8 +238,11 @@ pub async fn make(connection: &Connection, how: &HowFlags, mut value: Value) -> 
     let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
     let catalogue = Catalogue::for_words(connection, &[text("kind")]).await?;
     let resource = catalogue.of(&text("apiVersion"), &text("kind")).cloned();
-    let resource = resource.with_context(|| format!("the server has no {} {}", text("apiVersion"), text("kind")))?;
-    if resource.namespaced && how.change.dry_run != DryRun::Client || connection.namespace_is_given && resource.namespaced {
+    let resource =
+        resource.with_context(|| format!("the server has no {} {}", text("apiVersion"), text("kind")))?;
+    if resource.namespaced && how.change.dry_run != DryRun::Client
+        || connection.namespace_is_given && resource.namespaced
+    {
         value["metadata"]["namespace"] = connection.namespace.clone().into();
     }
     create_one(connection, how, &resource, value).await

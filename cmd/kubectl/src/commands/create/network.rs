@@ -51,7 +51,8 @@ impl Service {
         }
         let labels = json!({"app": flags.name});
         let mut spec = json!({"type": kind, "selector": labels});
-        let ports = flags.tcp.iter().map(|text| port(text, flags.node_port)).collect::<Result<Vec<Value>>>()?;
+        let ports =
+            flags.tcp.iter().map(|text| port(text, flags.node_port)).collect::<Result<Vec<Value>>>()?;
         if !ports.is_empty() {
             spec["ports"] = ports.into();
         }
@@ -69,9 +70,11 @@ impl Service {
 
 fn port(text: &str, node_port: Option<u16>) -> Result<Value> {
     let (port, target) = text.split_once(':').unwrap_or((text, text));
-    let number: u16 = port.parse().with_context(|| format!("--tcp {text:?}: expected PORT or PORT:TARGET"))?;
+    let number: u16 =
+        port.parse().with_context(|| format!("--tcp {text:?}: expected PORT or PORT:TARGET"))?;
     let target = target.parse::<u16>().map_or_else(|_| Value::from(target), Value::from);
-    let mut object = json!({"name": text.replace(':', "-"), "port": number, "protocol": "TCP", "targetPort": target});
+    let mut object =
+        json!({"name": text.replace(':', "-"), "port": number, "protocol": "TCP", "targetPort": target});
     if let Some(node_port) = node_port {
         object["nodePort"] = node_port.into();
     }
@@ -101,7 +104,9 @@ pub struct Ingress {
 impl Ingress {
     pub fn object(self) -> Result<(Value, HowFlags)> {
         if self.rule.is_empty() && self.default_backend.is_none() {
-            bail!("not enough information provided: every ingress has to either specify a default-backend (which catches all traffic) or a list of rules (which catch specific paths)");
+            bail!(
+                "not enough information provided: every ingress has to either specify a default-backend (which catches all traffic) or a list of rules (which catch specific paths)"
+            );
         }
         let mut object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": self.name}, "spec": {}});
         for text in &self.annotation {
@@ -130,10 +135,13 @@ fn backend(text: &str) -> Result<Value> {
 
 fn add_rule(spec: &mut Value, text: &str) -> Result<()> {
     let (rule, tls) = text.split_once(',').map_or((text, None), |(rule, tls)| (rule, Some(tls)));
-    let (place, service) =
-        rule.split_once('=').with_context(|| format!("rule {text} is invalid and should be in format host/path=svcname:svcport[,tls[=secret]]"))?;
-    let (host, path) = place.split_once('/').map_or((place, "/".to_owned()), |(host, path)| (host, format!("/{path}")));
-    let (path, kind) = path.strip_suffix('*').map_or((path.clone(), "Exact"), |path| (path.to_owned(), "Prefix"));
+    let (place, service) = rule.split_once('=').with_context(|| {
+        format!("rule {text} is invalid and should be in format host/path=svcname:svcport[,tls[=secret]]")
+    })?;
+    let (host, path) =
+        place.split_once('/').map_or((place, "/".to_owned()), |(host, path)| (host, format!("/{path}")));
+    let (path, kind) =
+        path.strip_suffix('*').map_or((path.clone(), "Exact"), |path| (path.to_owned(), "Prefix"));
     let entry = json!({"path": path, "pathType": kind, "backend": backend(service)?});
     let append = |list: &mut Value, item: Value| match list.as_array_mut() {
         Some(items) => items.push(item),
@@ -188,7 +196,10 @@ mod tests {
 
     #[test]
     fn ports_have_targets() {
-        assert_eq!(port("80:8080", None).expect("a port"), json!({"name": "80-8080", "port": 80, "protocol": "TCP", "targetPort": 8080}));
+        assert_eq!(
+            port("80:8080", None).expect("a port"),
+            json!({"name": "80-8080", "port": 80, "protocol": "TCP", "targetPort": 8080})
+        );
         assert_eq!(port("80:http", Some(30080)).expect("a port")["targetPort"], "http");
         assert!(port("x", None).is_err());
     }

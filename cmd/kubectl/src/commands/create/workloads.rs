@@ -91,7 +91,8 @@ impl Job {
                 of_cron_job(&self.name, &connection.get(&path).await?)
             }
             (image, None) => {
-                let template = template(&self.name, image.as_deref().unwrap_or_default(), &self.command, "Never");
+                let template =
+                    template(&self.name, image.as_deref().unwrap_or_default(), &self.command, "Never");
                 json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": self.name},
                     "spec": {"template": template}})
             }

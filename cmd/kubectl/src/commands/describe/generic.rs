@@ -113,7 +113,12 @@ mod tests {
 
     #[test]
     fn an_object_is_shown_whole() {
-        let resource = Resource { group: "example.com".into(), version: "v1".into(), kind: "Shelf".into(), ..Resource::default() };
+        let resource = Resource {
+            group: "example.com".into(),
+            version: "v1".into(),
+            kind: "Shelf".into(),
+            ..Resource::default()
+        };
         let object = json!({"kind": "Shelf", "metadata": {"name": "oak", "namespace": "default", "labels": {"a": "b"}},
             "spec": {"size": "small", "books": [{"title": "Emma"}], "args": ["x"]}});
         let mut page = Page::default();

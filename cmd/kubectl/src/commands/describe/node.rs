@@ -25,7 +25,10 @@ pub fn describe(node: &Value, pods: &Value, lease: &Value, page: &mut Page) {
     taints.iter().skip(1).for_each(|taint| page.line(&format!("\t{taint}")));
     page.field("Unschedulable", &(node["spec"]["unschedulable"] == true).to_string());
     page.line("Lease:");
-    page.line(&format!("  HolderIdentity:\t{}", lease["spec"]["holderIdentity"].as_str().unwrap_or("<unset>")));
+    page.line(&format!(
+        "  HolderIdentity:\t{}",
+        lease["spec"]["holderIdentity"].as_str().unwrap_or("<unset>")
+    ));
     page.line("  AcquireTime:\t<unset>");
     page.line(&format!("  RenewTime:\t{}", time(text(lease, "/spec/renewTime"))));
     let mut conditions = items(node, "/status/conditions").peekable();
@@ -47,7 +50,9 @@ pub fn describe(node: &Value, pods: &Value, lease: &Value, page: &mut Page) {
         }
     }
     page.line("Addresses:");
-    items(node, "/status/addresses").for_each(|address| page.line(&format!("  {}:\t{}", text(address, "/type"), text(address, "/address"))));
+    items(node, "/status/addresses").for_each(|address| {
+        page.line(&format!("  {}:\t{}", text(address, "/type"), text(address, "/address")))
+    });
     for (title, list) in [("Capacity", "/status/capacity"), ("Allocatable", "/status/allocatable")] {
         page.line(&format!("{title}:"));
         let quantities = node.pointer(list).and_then(Value::as_object).into_iter().flatten();
@@ -93,9 +98,15 @@ fn workload(node: &Value, pods: &Value, page: &mut Page) {
     let cell = |amount: i128, name: &str| format!("{} ({})", quantity(amount, name), share(amount, name));
     let kinds = [("requests", "cpu"), ("limits", "cpu"), ("requests", "memory"), ("limits", "memory")];
     for pod in &pods {
-        let cells: Vec<String> = kinds.iter().map(|(kind, name)| cell(amount(pod, kind, name), name)).collect();
+        let cells: Vec<String> =
+            kinds.iter().map(|(kind, name)| cell(amount(pod, kind, name), name)).collect();
         let age = api::printing::since(pod["metadata"]["creationTimestamp"].as_str(), jiff::Timestamp::now());
-        page.line(&format!("  {}\t{}\t\t{}\t{age}", text(pod, "/metadata/namespace"), text(pod, "/metadata/name"), cells.join("\t")));
+        page.line(&format!(
+            "  {}\t{}\t\t{}\t{age}",
+            text(pod, "/metadata/namespace"),
+            text(pod, "/metadata/name"),
+            cells.join("\t")
+        ));
     }
     page.line("Allocated resources:\n  (Total limits may be over 100 percent, i.e., overcommitted.)");
     page.line("  Resource\tRequests\tLimits\n  --------\t--------\t------");

@@ -20,7 +20,11 @@ impl Page {
 
     /// Adds a map, one pair in a line.
     pub fn map(&mut self, title: &str, map: &Value, between: &str) {
-        let mut pairs = map.as_object().into_iter().flatten().map(|(key, value)| format!("{key}{between}{}", shown(value)));
+        let mut pairs = map
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| format!("{key}{between}{}", shown(value)));
         self.field(title, &pairs.next().unwrap_or_else(|| "<none>".to_owned()));
         pairs.for_each(|pair| self.line(&format!("\t{pair}")));
     }

@@ -7,7 +7,11 @@ pub fn describe(pod: &Value, page: &mut Page) {
     page.field("Name", text(pod, "/metadata/name"));
     page.field("Namespace", text(pod, "/metadata/namespace"));
     page.field("Priority", &pod["spec"]["priority"].as_i64().unwrap_or_default().to_string());
-    for (title, path) in [("Priority Class Name", "/spec/priorityClassName"), ("Runtime Class Name", "/spec/runtimeClassName"), ("Service Account", "/spec/serviceAccountName")] {
+    for (title, path) in [
+        ("Priority Class Name", "/spec/priorityClassName"),
+        ("Runtime Class Name", "/spec/runtimeClassName"),
+        ("Service Account", "/spec/serviceAccountName"),
+    ] {
         if !text(pod, path).is_empty() {
             page.field(title, text(pod, path));
         }
@@ -21,8 +25,17 @@ pub fn describe(pod: &Value, page: &mut Page) {
     }
     page.labels_and_annotations(pod);
     if pod["metadata"]["deletionTimestamp"].is_string() {
-        page.field("Status", &format!("Terminating (lasts {})", api::printing::since(pod["metadata"]["deletionTimestamp"].as_str(), jiff::Timestamp::now())));
-        page.field("Termination Grace Period", &format!("{}s", shown(&pod["metadata"]["deletionGracePeriodSeconds"])));
+        page.field(
+            "Status",
+            &format!(
+                "Terminating (lasts {})",
+                api::printing::since(pod["metadata"]["deletionTimestamp"].as_str(), jiff::Timestamp::now())
+            ),
+        );
+        page.field(
+            "Termination Grace Period",
+            &format!("{}s", shown(&pod["metadata"]["deletionGracePeriodSeconds"])),
+        );
     } else {
         page.field("Status", text(pod, "/status/phase"));
     }
@@ -53,7 +66,10 @@ pub fn describe(pod: &Value, page: &mut Page) {
         for condition in conditions {
             page.line(&format!("  {}\t{} ", text(condition, "/type"), text(condition, "/status")));
             // Why it waits is what people look for here.
-            if condition["status"] == "False" && condition["type"] == "PodScheduled" && condition["message"].is_string() {
+            if condition["status"] == "False"
+                && condition["type"] == "PodScheduled"
+                && condition["message"].is_string()
+            {
                 page.line(&format!("    {}: {}", text(condition, "/reason"), text(condition, "/message")));
             }
         }
@@ -69,12 +85,17 @@ pub fn describe(pod: &Value, page: &mut Page) {
 pub fn template(template: &Value, page: &mut Page) {
     page.line("Pod Template:");
     let mut labels = template["metadata"]["labels"].as_object().into_iter().flatten();
-    let first = labels.next().map_or_else(|| "<none>".to_owned(), |(key, value)| format!("{key}={}", shown(value)));
+    let first =
+        labels.next().map_or_else(|| "<none>".to_owned(), |(key, value)| format!("{key}={}", shown(value)));
     page.line(&format!("  Labels:\t{first}"));
     labels.for_each(|(key, value)| page.line(&format!("  \t{key}={}", shown(value))));
     if let Some(annotations) = template["metadata"]["annotations"].as_object() {
         for (index, (key, value)) in annotations.iter().enumerate() {
-            page.line(&format!("  {}\t{key}: {}", if index == 0 { "Annotations:" } else { "" }, shown(value)));
+            page.line(&format!(
+                "  {}\t{key}: {}",
+                if index == 0 { "Annotations:" } else { "" },
+                shown(value)
+            ));
         }
     }
     if !text(template, "/spec/serviceAccountName").is_empty() {
@@ -97,7 +118,8 @@ fn containers<'a>(
         if index == 0 {
             page.line(&format!("{indent}{title}:"));
         }
-        let status = pod.and_then(|(pod, path)| items(pod, path).find(|status| status["name"] == container["name"]));
+        let status =
+            pod.and_then(|(pod, path)| items(pod, path).find(|status| status["name"] == container["name"]));
         self::container(container, status, &format!("{indent}  "), pod.is_some(), page);
     }
 }
@@ -115,9 +137,18 @@ fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bo
     }
     let ports = |of: &str| {
         let list: Vec<String> = items(container, "/ports")
-            .map(|port| format!("{}/{}", port[of].as_i64().unwrap_or_default(), port["protocol"].as_str().unwrap_or("TCP")))
+            .map(|port| {
+                format!(
+                    "{}/{}",
+                    port[of].as_i64().unwrap_or_default(),
+                    port["protocol"].as_str().unwrap_or("TCP")
+                )
+            })
             .collect();
-        (if list.len() > 1 { "s" } else { "" }, if list.is_empty() { "<none>".to_owned() } else { list.join(", ") })
+        (
+            if list.len() > 1 { "s" } else { "" },
+            if list.is_empty() { "<none>".to_owned() } else { list.join(", ") },
+        )
     };
     let ((many, inside), (_, outside)) = (ports("containerPort"), ports("hostPort"));
     field(&format!("Port{many}"), &inside);
@@ -138,16 +169,23 @@ fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bo
         }
         let ready = if status["ready"] == true { "True" } else { "False" };
         page.line(&format!("{indent}Ready:\t{ready}"));
-        page.line(&format!("{indent}Restart Count:\t{}", status["restartCount"].as_i64().unwrap_or_default()));
+        page.line(&format!(
+            "{indent}Restart Count:\t{}",
+            status["restartCount"].as_i64().unwrap_or_default()
+        ));
     }
     for (title, list) in [("Limits", "/resources/limits"), ("Requests", "/resources/requests")] {
         let quantities = container.pointer(list).and_then(Value::as_object).filter(|map| !map.is_empty());
         if let Some(quantities) = quantities {
             page.line(&format!("{indent}{title}:"));
-            quantities.iter().for_each(|(name, value)| page.line(&format!("{indent}  {name}:\t{}", shown(value))));
+            quantities
+                .iter()
+                .for_each(|(name, value)| page.line(&format!("{indent}  {name}:\t{}", shown(value))));
         }
     }
-    for (title, probe) in [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")] {
+    for (title, probe) in
+        [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")]
+    {
         if container[probe].is_object() {
             page.line(&format!("{indent}{title}:\t{}", self::probe(&container[probe])));
         }
@@ -161,7 +199,11 @@ fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bo
         for mount in mounts {
             let how = if mount["readOnly"] == true { "ro" } else { "rw" };
             let path = mount["subPath"].as_str().map(|path| format!(",path=\"{path}\"")).unwrap_or_default();
-            page.line(&format!("{indent}  {} from {} ({how}{path})", text(mount, "/mountPath"), text(mount, "/name")));
+            page.line(&format!(
+                "{indent}  {} from {} ({how}{path})",
+                text(mount, "/mountPath"),
+                text(mount, "/name")
+            ));
         }
     }
 }
@@ -171,7 +213,11 @@ fn environment(container: &Value, indent: &str, page: &mut Page) {
         if index == 0 {
             page.line(&format!("{indent}Environment Variables from:"));
         }
-        let (kind, of) = if source["configMapRef"].is_object() { ("ConfigMap", "configMapRef") } else { ("Secret", "secretRef") };
+        let (kind, of) = if source["configMapRef"].is_object() {
+            ("ConfigMap", "configMapRef")
+        } else {
+            ("Secret", "secretRef")
+        };
         let optional = source[of]["optional"] == true;
         page.line(&format!("{indent}  {}\t{kind}\tOptional: {optional}", text(&source[of], "/name")));
     }
@@ -185,14 +231,23 @@ fn environment(container: &Value, indent: &str, page: &mut Page) {
         let from = &variable["valueFrom"];
         let reference = |of: &str, kind: &str| {
             let of = &from[of];
-            format!("<set to the key '{}' in {kind} '{}'>\tOptional: {}", text(of, "/key"), text(of, "/name"), of["optional"] == true)
+            format!(
+                "<set to the key '{}' in {kind} '{}'>\tOptional: {}",
+                text(of, "/key"),
+                text(of, "/name"),
+                of["optional"] == true
+            )
         };
         let value = if from["secretKeyRef"].is_object() {
             reference("secretKeyRef", "secret")
         } else if from["configMapKeyRef"].is_object() {
             reference("configMapKeyRef", "config map")
         } else if from["fieldRef"].is_object() {
-            format!(" ({}:{})", from["fieldRef"]["apiVersion"].as_str().unwrap_or("v1"), text(from, "/fieldRef/fieldPath"))
+            format!(
+                " ({}:{})",
+                from["fieldRef"]["apiVersion"].as_str().unwrap_or("v1"),
+                text(from, "/fieldRef/fieldPath")
+            )
         } else if from["resourceFieldRef"].is_object() {
             format!(" ({})", text(from, "/resourceFieldRef/resource"))
         } else {
@@ -204,7 +259,9 @@ fn environment(container: &Value, indent: &str, page: &mut Page) {
 
 fn state(title: &str, state: &Value, indent: &str, page: &mut Page) {
     let mut line = |title: &str, value: &str| page.line(&format!("{indent}{title}:\t{value}"));
-    let reasons = |state: &Value| [("  Reason", text(state, "/reason").to_owned()), ("  Message", text(state, "/message").to_owned())];
+    let reasons = |state: &Value| {
+        [("  Reason", text(state, "/reason").to_owned()), ("  Message", text(state, "/message").to_owned())]
+    };
     if state["running"].is_object() {
         line(title, "Running");
         line("  Started", &time(text(state, "/running/startedAt")));
@@ -290,7 +347,10 @@ fn volumes(spec: &Value, indent: &str, page: &mut Page) {
                 field("Optional", &optional);
             }
             "persistentVolumeClaim" => {
-                field("Type", "PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)");
+                field(
+                    "Type",
+                    "PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)",
+                );
                 field("ClaimName", text(source, "/claimName"));
                 field("ReadOnly", &(source["readOnly"] == true).to_string());
             }
@@ -301,9 +361,13 @@ fn volumes(spec: &Value, indent: &str, page: &mut Page) {
 }
 
 fn projected(source: &Value, indent: &str, page: &mut Page) {
-    page.line(&format!("{indent}Type:\tProjected (a volume that contains injected data from multiple sources)"));
+    page.line(&format!(
+        "{indent}Type:\tProjected (a volume that contains injected data from multiple sources)"
+    ));
     for part in items(source, "/sources") {
-        for (field, title, name) in [("secret", "SecretName", "/secret/name"), ("configMap", "ConfigMapName", "/configMap/name")] {
+        for (field, title, name) in
+            [("secret", "SecretName", "/secret/name"), ("configMap", "ConfigMapName", "/configMap/name")]
+        {
             if part[field].is_object() {
                 page.line(&format!("{indent}{title}:\t{}", text(part, name)));
                 if field == "configMap" {
@@ -323,7 +387,9 @@ fn projected(source: &Value, indent: &str, page: &mut Page) {
 /// Where it may run.
 fn placement(spec: &Value, indent: &str, page: &mut Page) {
     let mut selectors = spec["nodeSelector"].as_object().into_iter().flatten();
-    let first = selectors.next().map_or_else(|| "<none>".to_owned(), |(key, value)| format!("{key}={}", shown(value)));
+    let first = selectors
+        .next()
+        .map_or_else(|| "<none>".to_owned(), |(key, value)| format!("{key}={}", shown(value)));
     page.line(&format!("{indent}Node-Selectors:\t{first}"));
     selectors.for_each(|(key, value)| page.line(&format!("{indent}\t{key}={}", shown(value))));
     let tolerations: Vec<String> = items(spec, "/tolerations").map(toleration).collect();

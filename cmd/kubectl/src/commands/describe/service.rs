@@ -8,7 +8,11 @@ pub fn describe(service: &Value, slices: &Value, page: &mut Page) {
     page.field("Name", text(service, "/metadata/name"));
     page.field("Namespace", text(service, "/metadata/namespace"));
     page.labels_and_annotations(service);
-    let selector = spec["selector"].as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", shown(value)));
+    let selector = spec["selector"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", shown(value)));
     let selector = selector.collect::<Vec<_>>().join(",");
     page.field("Selector", if selector.is_empty() { "<none>" } else { &selector });
     page.field("Type", text(spec, "/type"));
@@ -41,7 +45,10 @@ pub fn describe(service: &Value, slices: &Value, page: &mut Page) {
         page.field("Endpoints", &endpoints(slices, port["name"].as_str().unwrap_or_default()));
     }
     page.field("Session Affinity", spec["sessionAffinity"].as_str().unwrap_or("None"));
-    for (title, path) in [("External Traffic Policy", "/externalTrafficPolicy"), ("Internal Traffic Policy", "/internalTrafficPolicy")] {
+    for (title, path) in [
+        ("External Traffic Policy", "/externalTrafficPolicy"),
+        ("Internal Traffic Policy", "/internalTrafficPolicy"),
+    ] {
         if !text(spec, path).is_empty() {
             page.field(title, text(spec, path));
         }
@@ -54,7 +61,8 @@ fn endpoints(slices: &Value, port: &str) -> String {
     for slice in items(slices, "/items") {
         let number = items(slice, "/ports").find(|own| own["name"].as_str().unwrap_or_default() == port);
         let Some(number) = number.and_then(|own| own["port"].as_i64()) else { continue };
-        for endpoint in items(slice, "/endpoints").filter(|endpoint| endpoint["conditions"]["ready"] != false) {
+        for endpoint in items(slice, "/endpoints").filter(|endpoint| endpoint["conditions"]["ready"] != false)
+        {
             found.extend(items(endpoint, "/addresses").map(|address| format!("{}:{number}", shown(address))));
         }
     }

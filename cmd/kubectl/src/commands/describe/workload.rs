@@ -26,7 +26,11 @@ pub fn deployment(object: &Value, replica_sets: &Value, page: &mut Page) {
     page.field("StrategyType", text(spec, "/strategy/type"));
     page.field("MinReadySeconds", &spec["minReadySeconds"].as_i64().unwrap_or_default().to_string());
     if let Some(rolling) = spec["strategy"].get("rollingUpdate").filter(|rolling| rolling.is_object()) {
-        let limits = format!("{} max unavailable, {} max surge", shown(&rolling["maxUnavailable"]), shown(&rolling["maxSurge"]));
+        let limits = format!(
+            "{} max unavailable, {} max surge",
+            shown(&rolling["maxUnavailable"]),
+            shown(&rolling["maxSurge"])
+        );
         page.field("RollingUpdateStrategy", &limits);
     }
     pod::template(&spec["template"], page);
@@ -42,7 +46,8 @@ pub fn deployment(object: &Value, replica_sets: &Value, page: &mut Page) {
     let own: Vec<&Value> = items(replica_sets, "/items")
         .filter(|set| items(set, "/metadata/ownerReferences").any(|owner| owner["uid"] == *uid))
         .collect();
-    let revision = |object: &Value| text(object, "/metadata/annotations/deployment.kubernetes.io~1revision").to_owned();
+    let revision =
+        |object: &Value| text(object, "/metadata/annotations/deployment.kubernetes.io~1revision").to_owned();
     let describe = |sets: Vec<&&Value>| {
         let sets: Vec<String> = sets
             .into_iter()

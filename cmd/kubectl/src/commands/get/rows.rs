@@ -8,7 +8,13 @@ use serde_json::Value;
 use std::cmp::Ordering;
 
 /// The cells of tables of one kind, the names of columns first.
-pub fn rows(tables: &[Value], kind: &Resource, flags: &Flags, wide: bool, with_kind: bool) -> Vec<Vec<String>> {
+pub fn rows(
+    tables: &[Value],
+    kind: &Resource,
+    flags: &Flags,
+    wide: bool,
+    with_kind: bool,
+) -> Vec<Vec<String>> {
     let Some(first) = tables.first() else { return Vec::new() };
     let columns = first["columnDefinitions"].as_array().cloned().unwrap_or_default();
     let is_shown: Vec<bool> = columns
@@ -22,7 +28,9 @@ pub fn rows(tables: &[Value], kind: &Resource, flags: &Flags, wide: bool, with_k
     let mut header: Vec<String> = with_namespace.then(|| "NAMESPACE".to_owned()).into_iter().collect();
     let shown = columns.iter().zip(&is_shown).filter(|(_, shown)| **shown);
     header.extend(shown.map(|(column, _)| column["name"].as_str().unwrap_or_default().to_uppercase()));
-    header.extend(flags.label_columns.iter().map(|label| label.rsplit('/').next().unwrap_or(label).to_uppercase()));
+    header.extend(
+        flags.label_columns.iter().map(|label| label.rsplit('/').next().unwrap_or(label).to_uppercase()),
+    );
     header.extend(flags.show_labels.then(|| "LABELS".to_owned()));
     let mut rows: Vec<(Value, Vec<String>)> = Vec::new();
     for row in tables.iter().flat_map(|table| table["rows"].as_array().into_iter().flatten()) {
@@ -94,7 +102,8 @@ fn compare(left: Option<&Value>, right: Option<&Value>) -> Ordering {
 fn natural(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left, right);
     loop {
-        let digits = |text: &str| text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        let digits =
+            |text: &str| text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
         let (in_left, in_right) = (digits(left), digits(right));
         if in_left > 0 && in_right > 0 {
             let value = |text: &str, count: usize| text[..count].trim_start_matches('0').to_owned();
@@ -122,9 +131,13 @@ mod tests {
 
     #[test]
     fn people_count_in_numbers() {
-        let mut names = vec![json!({"n": "a10"}), json!({"n": "a2"}), json!({"n": "a"}), json!({}), json!({"n": "b1"})];
+        let mut names =
+            vec![json!({"n": "a10"}), json!({"n": "a2"}), json!({"n": "a"}), json!({}), json!({"n": "b1"})];
         sort("{.n}", &mut names, |name| name).expect("a path");
-        assert_eq!(names, [json!({}), json!({"n": "a"}), json!({"n": "a2"}), json!({"n": "a10"}), json!({"n": "b1"})]);
+        assert_eq!(
+            names,
+            [json!({}), json!({"n": "a"}), json!({"n": "a2"}), json!({"n": "a10"}), json!({"n": "b1"})]
+        );
     }
 
     #[test]

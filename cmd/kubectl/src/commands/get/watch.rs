@@ -123,7 +123,8 @@ impl<'a> Screen<'a> {
             .collect();
         let resource = &self.one.target.resource;
         let wide = *self.output == Output::Wide;
-        let mut rows = rows::rows(std::slice::from_ref(&found), resource, self.flags, wide, self.flags.show_kind);
+        let mut rows =
+            rows::rows(std::slice::from_ref(&found), resource, self.flags, wide, self.flags.show_kind);
         if rows.is_empty() {
             return Ok(());
         }
@@ -175,7 +176,8 @@ impl<'a> Screen<'a> {
         }
         let fits = height.saturating_sub(3).max(1);
         rows.extend(live.iter().take(fits).map(|(_, row)| row.clone()));
-        let mut text: String = table(&rows).lines().map(|line| line.chars().take(width).collect::<String>() + "\n").collect();
+        let mut text: String =
+            table(&rows).lines().map(|line| line.chars().take(width).collect::<String>() + "\n").collect();
         if live.len() > fits {
             text.push_str(&format!("… and {} more\n", live.len() - fits));
         }

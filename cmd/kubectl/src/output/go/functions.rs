@@ -8,8 +8,24 @@ use std::cmp::Ordering;
 
 /// All of them.
 pub const NAMES: [&str; 18] = [
-    "and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "index", "slice", "print", "printf", "println",
-    "exists", "base64decode", "html",
+    "and",
+    "or",
+    "not",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "len",
+    "index",
+    "slice",
+    "print",
+    "printf",
+    "println",
+    "exists",
+    "base64decode",
+    "html",
 ];
 
 pub fn call(name: &str, arguments: &[Value]) -> Result<Value> {
@@ -19,8 +35,12 @@ pub fn call(name: &str, arguments: &[Value]) -> Result<Value> {
         Ok(wanted(order(left, right)?).into())
     };
     Ok(match name {
-        "and" => arguments.iter().find(|value| !is_true(value)).or(arguments.last()).cloned().unwrap_or_default(),
-        "or" => arguments.iter().find(|value| is_true(value)).or(arguments.last()).cloned().unwrap_or_default(),
+        "and" => {
+            arguments.iter().find(|value| !is_true(value)).or(arguments.last()).cloned().unwrap_or_default()
+        }
+        "or" => {
+            arguments.iter().find(|value| is_true(value)).or(arguments.last()).cloned().unwrap_or_default()
+        }
         "not" => (!is_true(first()?)).into(),
         "eq" => arguments.iter().skip(1).any(|other| same(&arguments[0], other)).into(),
         "ne" => (!same(first()?, arguments.get(1).context("wrong number of args for ne")?)).into(),
@@ -45,7 +65,14 @@ pub fn call(name: &str, arguments: &[Value]) -> Result<Value> {
             let bytes = STANDARD.decode(first()?.as_str().unwrap_or_default()).context("base64decode")?;
             String::from_utf8_lossy(&bytes).into_owned().into()
         }
-        "html" => arguments.iter().map(shown).collect::<String>().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").into(),
+        "html" => arguments
+            .iter()
+            .map(shown)
+            .collect::<String>()
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .into(),
         other => bail!("function \"{other}\" not defined"),
     })
 }
@@ -69,7 +96,8 @@ pub fn shown(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(" ")),
         Value::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}:{}", shown(value))).collect();
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name}:{}", shown(value))).collect();
             format!("map[{}]", fields.join(" "))
         }
         other => other.to_string(),
@@ -88,7 +116,9 @@ fn order(left: &Value, right: &Value) -> Result<Ordering> {
         (Value::String(left), Value::String(right)) => Ok(left.cmp(right)),
         _ => {
             let numbers = left.as_f64().zip(right.as_f64());
-            numbers.and_then(|(left, right)| left.partial_cmp(&right)).context("incompatible types for comparison")
+            numbers
+                .and_then(|(left, right)| left.partial_cmp(&right))
+                .context("incompatible types for comparison")
         }
     }
 }
@@ -99,7 +129,9 @@ fn index(value: &Value, keys: &[Value]) -> Result<Value> {
         at = match (at, key) {
             (Value::Array(items), Value::Number(index)) => {
                 let index = index.as_u64().and_then(|index| usize::try_from(index).ok());
-                index.and_then(|index| items.get(index)).with_context(|| format!("index out of range: {key}"))?
+                index
+                    .and_then(|index| items.get(index))
+                    .with_context(|| format!("index out of range: {key}"))?
             }
             (Value::Object(fields), Value::String(name)) => fields.get(name).unwrap_or(&Value::Null),
             (other, _) => bail!("can't index {} by {key}", shown(other)),
@@ -109,7 +141,9 @@ fn index(value: &Value, keys: &[Value]) -> Result<Value> {
 }
 
 fn slice(arguments: &[Value]) -> Result<Value> {
-    let bound = |at: usize, or: usize| arguments.get(at).and_then(Value::as_u64).and_then(|bound| usize::try_from(bound).ok()).unwrap_or(or);
+    let bound = |at: usize, or: usize| {
+        arguments.get(at).and_then(Value::as_u64).and_then(|bound| usize::try_from(bound).ok()).unwrap_or(or)
+    };
     match arguments.first() {
         Some(Value::String(text)) => {
             Ok(text.get(bound(1, 0)..bound(2, text.len())).context("index out of range")?.into())
@@ -132,7 +166,9 @@ fn exists(value: &Value, keys: &[Value]) -> bool {
 
 /// `%s %d %v %q %t %x %f %%`, with a width and a precision.
 fn printf(arguments: &[Value]) -> Result<String> {
-    let Some((Value::String(format), mut rest)) = arguments.split_first() else { bail!("printf needs a format") };
+    let Some((Value::String(format), mut rest)) = arguments.split_first() else {
+        bail!("printf needs a format")
+    };
     let mut text = String::new();
     let mut letters = format.chars().peekable();
     while let Some(letter) = letters.next() {
@@ -141,7 +177,9 @@ fn printf(arguments: &[Value]) -> Result<String> {
             continue;
         }
         let mut flags = String::new();
-        while let Some(flag) = letters.next_if(|letter| matches!(letter, '-' | '+' | ' ' | '0'..='9' | '.' | '#')) {
+        while let Some(flag) =
+            letters.next_if(|letter| matches!(letter, '-' | '+' | ' ' | '0'..='9' | '.' | '#'))
+        {
             flags.push(flag);
         }
         let Some(verb) = letters.next() else { break };
@@ -156,17 +194,22 @@ fn printf(arguments: &[Value]) -> Result<String> {
         rest = others;
         let is_left = flags.starts_with('-');
         let numbers = flags.trim_start_matches(['-', '+', ' ', '#']);
-        let (width, precision) = numbers.split_once('.').map_or((numbers, None), |(width, digits)| (width, Some(digits)));
+        let (width, precision) =
+            numbers.split_once('.').map_or((numbers, None), |(width, digits)| (width, Some(digits)));
         let precision: Option<usize> = precision.map(|digits| digits.parse().unwrap_or(0));
         let value = match verb {
             'q' => serde_json::to_string(&shown(value))?,
-            'x' => value.as_i64().map_or_else(|| shown(value).bytes().map(|byte| format!("{byte:02x}")).collect(), |number| format!("{number:x}")),
+            'x' => value.as_i64().map_or_else(
+                || shown(value).bytes().map(|byte| format!("{byte:02x}")).collect(),
+                |number| format!("{number:x}"),
+            ),
             'f' => format!("{:.*}", precision.unwrap_or(6), value.as_f64().unwrap_or_default()),
             's' if precision.is_some() => shown(value).chars().take(precision.unwrap_or_default()).collect(),
             's' | 'v' | 'd' | 't' | 'g' => shown(value),
             other => format!("%!{other}({})", shown(value)),
         };
-        let padding = width.trim_start_matches('0').parse::<usize>().unwrap_or(0).saturating_sub(value.chars().count());
+        let padding =
+            width.trim_start_matches('0').parse::<usize>().unwrap_or(0).saturating_sub(value.chars().count());
         let pad = if width.starts_with('0') && !is_left { "0" } else { " " };
         match is_left {
             true => text.push_str(&format!("{value}{}", " ".repeat(padding))),

@@ -74,7 +74,9 @@ impl Scope {
                 Part::Text(text) => self.text.push_str(text),
                 Part::Print(pipeline) => {
                     let value = self.pipeline(pipeline, dot)?;
-                    self.text.push_str(&value.map_or_else(|| "<no value>".to_owned(), |value| functions::shown(&value)));
+                    self.text.push_str(
+                        &value.map_or_else(|| "<no value>".to_owned(), |value| functions::shown(&value)),
+                    );
                 }
                 Part::Set { name, value, declares } => {
                     let value = self.pipeline(value, dot)?.unwrap_or_default();
@@ -111,8 +113,12 @@ impl Scope {
         dot: &Value,
     ) -> Result<()> {
         let entries: Vec<(Value, Value)> = match over {
-            Value::Array(items) => items.iter().enumerate().map(|(at, item)| (at.into(), item.clone())).collect(),
-            Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone().into(), value.clone())).collect(),
+            Value::Array(items) => {
+                items.iter().enumerate().map(|(at, item)| (at.into(), item.clone())).collect()
+            }
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (name.clone().into(), value.clone())).collect()
+            }
             Value::Number(count) => {
                 (0..count.as_i64().unwrap_or_default()).map(|number| (number.into(), number.into())).collect()
             }
@@ -215,7 +221,16 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_refused() {
-        for wrong in ["{{", "{{range .a}}", "{{end}}", "{{nofunc .a}}", "{{.a | }}", "{{if}}x{{end}}", "{{template \"x\"}}", "{{\"a}}"] {
+        for wrong in [
+            "{{",
+            "{{range .a}}",
+            "{{end}}",
+            "{{nofunc .a}}",
+            "{{.a | }}",
+            "{{if}}x{{end}}",
+            "{{template \"x\"}}",
+            "{{\"a}}",
+        ] {
             assert!(GoTemplate::parse(wrong).is_err(), "{wrong}");
         }
     }

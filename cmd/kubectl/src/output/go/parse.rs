@@ -99,16 +99,24 @@ fn tokens(text: &str) -> Result<Vec<Token>> {
                 end
             }
             '.' | '$' => {
-                let end = rest[1..].find(|letter: char| !is_name(letter) && letter != '.').map_or(rest.len(), |at| at + 1);
+                let end = rest[1..]
+                    .find(|letter: char| !is_name(letter) && letter != '.')
+                    .map_or(rest.len(), |at| at + 1);
                 let mut names = rest[..end].split('.');
                 let root = names.next().unwrap_or_default();
                 let root = (first == '$').then(|| root.to_owned());
-                tokens.push(Token::Field(root, names.filter(|name| !name.is_empty()).map(str::to_owned).collect()));
+                tokens.push(Token::Field(
+                    root,
+                    names.filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+                ));
                 end
             }
             '0'..='9' | '-' | '+' => {
-                let end = rest[1..].find(|letter: char| !letter.is_alphanumeric() && letter != '.').map_or(rest.len(), |at| at + 1);
-                let number: Value = serde_json::from_str(rest[..end].trim_start_matches('+')).with_context(|| format!("bad number {:?}", &rest[..end]))?;
+                let end = rest[1..]
+                    .find(|letter: char| !letter.is_alphanumeric() && letter != '.')
+                    .map_or(rest.len(), |at| at + 1);
+                let number: Value = serde_json::from_str(rest[..end].trim_start_matches('+'))
+                    .with_context(|| format!("bad number {:?}", &rest[..end]))?;
                 tokens.push(Token::Literal(number));
                 end
             }
@@ -134,7 +142,9 @@ fn tokens(text: &str) -> Result<Vec<Token>> {
         let is_field_of = rest[length..].starts_with('.') && tokens.last() == Some(&Token::Sign(")"));
         rest = &rest[length..];
         if is_field_of {
-            let end = rest[1..].find(|letter: char| !is_name(letter) && letter != '.').map_or(rest.len(), |at| at + 1);
+            let end = rest[1..]
+                .find(|letter: char| !is_name(letter) && letter != '.')
+                .map_or(rest.len(), |at| at + 1);
             let names = rest[1..end].split('.').map(str::to_owned).collect();
             tokens.push(Token::Field(Some(")".into()), names));
             rest = &rest[end..];
@@ -159,7 +169,8 @@ fn quoted_end(text: &str) -> Option<usize> {
 
 /// Go's escapes are nearly JSON's.
 fn unquoted(text: &str) -> Result<Value> {
-    let text = text.replace("\\'", "'").replace("\\a", "\\u0007").replace("\\v", "\\u000b").replace("\\x", "\\u00");
+    let text =
+        text.replace("\\'", "'").replace("\\a", "\\u0007").replace("\\v", "\\u000b").replace("\\x", "\\u00");
     serde_json::from_str(&text).with_context(|| format!("bad string {text}"))
 }
 
@@ -190,11 +201,19 @@ fn block(pieces: &mut Vec<Piece>) -> Result<(Vec<Part>, Option<String>)> {
                 }
                 "if" | "with" => parts.push(condition(pieces, rest, word == "with")?),
                 "range" => parts.push(range(pieces, rest)?),
-                "template" | "block" | "define" | "break" | "continue" => bail!("{word} is not supported in templates"),
+                "template" | "block" | "define" | "break" | "continue" => {
+                    bail!("{word} is not supported in templates")
+                }
                 _ => parts.push(Part::Print(pipeline(&tokens)?)),
             },
-            Some((Token::Field(Some(name), fields), [Token::Sign(sign @ (":=" | "=")), value @ ..])) if fields.is_empty() => {
-                parts.push(Part::Set { name: name.clone(), value: pipeline(value)?, declares: *sign == ":=" });
+            Some((Token::Field(Some(name), fields), [Token::Sign(sign @ (":=" | "=")), value @ ..]))
+                if fields.is_empty() =>
+            {
+                parts.push(Part::Set {
+                    name: name.clone(),
+                    value: pipeline(value)?,
+                    declares: *sign == ":=",
+                });
             }
             _ => parts.push(Part::Print(pipeline(&tokens)?)),
         }
@@ -213,7 +232,9 @@ fn branches(pieces: &mut Vec<Piece>) -> Result<(Vec<Part>, Vec<Part>)> {
         Some("else if") => {
             let Some(Piece::Action(tokens)) = pieces.pop() else { bail!("expected an action") };
             let inner = match tokens.split_first() {
-                Some((Token::Word(word), rest)) if word == "if" || word == "with" => condition(pieces, rest, word == "with")?,
+                Some((Token::Word(word), rest)) if word == "if" || word == "with" => {
+                    condition(pieces, rest, word == "with")?
+                }
                 _ => bail!("expected if or with behind else"),
             };
             Ok((then, vec![inner]))
@@ -230,9 +251,13 @@ fn condition(pieces: &mut Vec<Piece>, tokens: &[Token], rebinds: bool) -> Result
 
 fn range(pieces: &mut Vec<Piece>, tokens: &[Token]) -> Result<Part> {
     let (key, item, over) = match tokens {
-        [Token::Field(Some(key), _), Token::Sign(","), Token::Field(Some(item), _), Token::Sign(":="), over @ ..] => {
-            (Some(key.clone()), Some(item.clone()), over)
-        }
+        [
+            Token::Field(Some(key), _),
+            Token::Sign(","),
+            Token::Field(Some(item), _),
+            Token::Sign(":="),
+            over @ ..,
+        ] => (Some(key.clone()), Some(item.clone()), over),
         [Token::Field(Some(item), _), Token::Sign(":="), over @ ..] => (None, Some(item.clone()), over),
         over => (None, None, over),
     };
