@@ -42,8 +42,9 @@ k patch configmap held --type=merge -p '{"metadata":{"finalizers":["tour.example
 refuse delete-finalizer-times-out 'timed out waiting for the condition on configmaps/held' k delete configmap held --timeout=1s
 expect delete-finalizer-marks '^20' k get configmap held -o 'jsonpath={.metadata.deletionTimestamp}{"\n"}'
 refuse delete-no-new-finalizer 'no new finalizers can be added if the object is being deleted' k patch configmap held --type=merge -p '{"metadata":{"finalizers":["tour.example.com/hold","tour.example.com/more"]}}'
-background "$KUBECTL" -n "$namespace" wait configmap/held --for=delete --timeout=20s
-sleep 0.3 # It has to see it before it goes: of what was never there nothing is said.
+background "$KUBECTL" -v=6 -n "$namespace" wait configmap/held --for=delete --timeout=60s
+# It has to see it before it goes: of what was never there nothing is said.
+for _ in {1..600}; do ! grep -q '200 OK' "$work/background" || break; sleep 0.1; done
 k patch configmap held --type=merge -p '{"metadata":{"finalizers":null}}' >/dev/null
 wait "$background_pid" || true
 expect wait-delete 'configmap/held condition met' cat "$work/background"
