@@ -84,12 +84,17 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// Signals that are read instead of interrupting; the standard library starts children without this.
+/// What is read instead of interrupting.
+fn held_back() -> SigSet {
+    SigSet::from_iter([Signal::SIGHUP, Signal::SIGTERM, Signal::SIGCHLD])
+}
+
+/// Signals, as they come.
 struct Signals(SignalFd);
 
 impl Signals {
     fn hold() -> Result<Signals> {
-        let signals = SigSet::from_iter([Signal::SIGHUP, Signal::SIGTERM, Signal::SIGCHLD]);
+        let signals = held_back();
         signals.thread_block().context("hold signals back")?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(Signals(SignalFd::with_flags(&signals, flags).context("read signals")?))
@@ -201,6 +206,8 @@ impl Kept {
         match self.state {
             State::Left { .. } => Some(now + LOOK_INTERVAL),
             State::Waiting { until } => Some(until),
+            // Somebody may have ended unseen while it was started.
+            State::Running { since, .. } if since == now => Some(now),
             State::Running { kill_at, .. } => kill_at,
         }
     }
@@ -216,14 +223,13 @@ fn start(service: &Service) -> Result<Child> {
     let path = log_path(&service.name);
     let log = OpenOptions::new().create(true).append(true).open(&path).context("open its log")?;
     let errors = log.try_clone().context("open its log")?;
-    Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(errors)
-        .process_group(0)
-        .spawn()
-        .with_context(|| format!("run {program}"))
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
+    // A child inherits what is held back, and must hear when it is to end.
+    held_back().thread_unblock().context("let signals through")?;
+    let child = command.spawn();
+    held_back().thread_block().context("hold signals back")?;
+    child.with_context(|| format!("run {program}"))
 }
 
 fn pid_of(child: &Child) -> Pid {
