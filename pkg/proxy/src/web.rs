@@ -53,7 +53,10 @@ impl Web {
     pub async fn takes_certificate(&self, certificate: &Path, key: &Path) -> Result<(), WebError> {
         let config = self.dir.join("certificate.conf");
         let text = format!(
-            "pid \"{dir}/certificate.pid\";\nerror_log \"{dir}/error.log\" warn;\nevents {{}}\nhttp {{ access_log off; server {{\n\
+            "pid \"{dir}/certificate.pid\";\nerror_log \"{dir}/error.log\" warn;\nevents {{}}\nhttp {{ access_log off;\n\
+             client_body_temp_path \"{dir}/tmp/body\";\nproxy_temp_path \"{dir}/tmp/proxy\";\n\
+             fastcgi_temp_path \"{dir}/tmp/fastcgi\";\nuwsgi_temp_path \"{dir}/tmp/uwsgi\";\n\
+             scgi_temp_path \"{dir}/tmp/scgi\";\nserver {{\n\
              listen unix:{dir}/certificate.sock ssl;\nssl_certificate \"{}\";\nssl_certificate_key \"{}\";\n}} }}\n",
             certificate.display(),
             key.display(),

@@ -124,7 +124,7 @@ struct Client<'a> {
 impl<'a> Client<'a> {
     fn start(node: &'a Node, url: &str) -> Client<'a> {
         let stop = format!("/run/stop-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let script = "good=0; bad=0; while [ ! -e $1 ]; do \
+        let script = "good=0; bad=0; while [ ! -e $1 ] || [ $((good+bad)) -lt 20 ]; do \
             if timeout 10 busybox wget -qO /dev/null $2 2>/run/why; then good=$((good+1)); \
             else bad=$((bad+1)); cat /run/why; fi; done; echo $good $bad";
         let mut command = node.machine.command("sh");
