@@ -83,7 +83,7 @@ fn fill(server: &Server, secret: &Value, account: &str, uid: &str, authority: &s
     let mut filled = secret.clone();
     filled["metadata"]["annotations"][ACCOUNT_UID] = uid.into();
     let data = object::object_mut(&mut filled, "data");
-    if !data.get("token").and_then(Value::as_str).is_some_and(|token| !token.is_empty()) {
+    if data.get("token").and_then(Value::as_str).is_none_or(str::is_empty) {
         let claims = standing_token::claims(namespace, name, account, uid);
         let token = server.auth.signer.sign(&claims).map_err(|error| {
             tracing::error!(%error, namespace, name, "cannot sign a token");
