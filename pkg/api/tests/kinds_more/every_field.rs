@@ -117,7 +117,7 @@ fn leading_to(kind: &Kind, path: &str, value: Option<Value>) -> Value {
 
 fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
     path.split(['.', '[']).fold(object, |value, step| match step.strip_suffix(']') {
-        Some(index) => &value[index.parse::<usize>().unwrap()],
+        Some(index) => &value[index.parse::<usize>().expect("an index")],
         None => &value[step],
     })
 }
