@@ -22,8 +22,8 @@ fn image(pod: &Pod) -> &str {
 }
 
 fn condition<'a>(deployment: &'a Deployment, ty: &str) -> Option<(&'a str, &'a str)> {
-    let conditions = deployment.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let found = conditions.filter(|condition| condition.type_ == ty).next_back()?;
+    let mut conditions = deployment.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let found = conditions.find(|condition| condition.type_ == ty)?;
     Some((found.status.as_str(), found.reason.as_deref().unwrap_or_default()))
 }
 
