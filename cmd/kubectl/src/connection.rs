@@ -54,9 +54,9 @@ pub struct ClusterFlags {
     /// Where to keep what the server said it has; ~/.kube/cache unless told.
     #[arg(long, global = true, hide_short_help = true)]
     pub cache_dir: Option<PathBuf>,
-    /// How much to tell; accepted as upstream's.
-    #[arg(long = "v", short = 'v', global = true, hide = true)]
-    pub verbosity: Option<u8>,
+    /// How much to tell: from 6 on, every request and its answer's status.
+    #[arg(long = "v", short = 'v', global = true, hide_short_help = true, default_value_t = 0)]
+    pub verbosity: u8,
 }
 
 /// A cluster, and the namespace that is meant where none is named.
@@ -71,7 +71,12 @@ pub struct Connection {
     pub server: String,
     /// Where to keep what the server said it has.
     pub cache: Option<PathBuf>,
+    /// Requests are told.
+    tells_requests: bool,
 }
+
+/// From this verbosity on, requests are told.
+const TELLS_REQUESTS: u8 = 6;
 
 /// The admin's kubeconfig on a control plane.
 const ADMIN: &str = "/etc/kubernetes/admin.conf";
@@ -109,7 +114,8 @@ impl Connection {
         let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
         let cache = cache_folder(flags, &server);
         let namespace_is_given = flags.namespace.is_some();
-        Ok(Connection { client, namespace, namespace_is_given, server, cache })
+        let tells_requests = flags.verbosity >= TELLS_REQUESTS;
+        Ok(Connection { client, namespace, namespace_is_given, server, cache, tells_requests })
     }
 
     /// An object or a list.
@@ -145,12 +151,15 @@ impl Connection {
         accept: &str,
     ) -> Result<String> {
         let request = Request::builder()
-            .method(method)
+            .method(&method)
             .uri(path)
             .header(header::CONTENT_TYPE, content_type)
             .header(header::ACCEPT, accept)
             .body(Body::from(body.unwrap_or_default().into_bytes()))?;
         let response = self.client.send(request).await.map_err(|error| self.unreachable(error))?;
+        if self.tells_requests {
+            eprintln!("{method} {}{path} {}", self.server, response.status());
+        }
         for warning in response.headers().get_all(header::WARNING) {
             let text = warning.to_str().unwrap_or_default();
             let text = text.splitn(3, ' ').nth(2).unwrap_or(text);

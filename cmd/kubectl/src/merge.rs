@@ -115,7 +115,7 @@ pub fn json_patch(target: &mut Value, operations: &[Value]) -> Result<()> {
     Ok(())
 }
 
-fn parent<'a, 'p>(target: &'a mut Value, path: &'p str) -> Result<(&'a mut Value, String)> {
+fn parent<'a>(target: &'a mut Value, path: &str) -> Result<(&'a mut Value, String)> {
     let (parent, last) = path.rsplit_once('/').context("a path begins with /")?;
     let parent = target.pointer_mut(parent).with_context(|| format!("there is no {parent}"))?;
     Ok((parent, last.replace("~1", "/").replace("~0", "~")))

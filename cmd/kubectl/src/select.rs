@@ -57,7 +57,7 @@ impl ObjectFlags {
     /// The objects, as the server has them; `local`: as files have them, and no server is asked.
     pub async fn choose(&self, connection: &Connection, local: bool) -> Result<Vec<(Resource, Value)>> {
         if !self.filename.is_empty() {
-            return self.from_files(connection, local).await;
+            return self.of_files(connection, local).await;
         }
         if local {
             bail!("cannot specify resources by name with --local: use -f");
@@ -79,7 +79,7 @@ impl ObjectFlags {
         find(connection, &targets, &select).await
     }
 
-    async fn from_files(&self, connection: &Connection, local: bool) -> Result<Vec<(Resource, Value)>> {
+    async fn of_files(&self, connection: &Connection, local: bool) -> Result<Vec<(Resource, Value)>> {
         let catalogue = if local { None } else { Some(Catalogue::load(connection).await?) };
         let mut found = from_files(connection, catalogue.as_ref(), &self.filename, self.recursive).await?;
         if !local {

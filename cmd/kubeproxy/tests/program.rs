@@ -98,7 +98,7 @@ async fn fill(http: &Http) {
     http.patch("/api/v1/nodes/n1/status", "merge", &status).await.expect(200);
     let service = |name: &str, more: Value| {
         let mut spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": 8080}]});
-        spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+        spec.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
     };
     let slice = |service: &str| {

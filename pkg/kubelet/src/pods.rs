@@ -142,6 +142,7 @@ impl Pods {
     fn apply(&self, pod: Arc<Pod>) {
         let Some(uid) = &pod.metadata.uid else { return };
         if self.provider.get(uid).is_some() {
+            self.statuses.seen(&pod);
             self.provider.update(pod);
         } else {
             self.provider.create(pod);

@@ -4,7 +4,8 @@
 //! worker ──set(pod, status)──> the latest of each pod ──> at most 8 patches at once ──> apiserver
 //! ```
 //!
-//! Workers never wait for it. While the apiserver is away only the latest status of each pod is kept.
+//! Workers never wait for it. While the apiserver is away only the latest status of each pod is kept. What others write over
+//! the kubelet's word (a pod of a node that was not heard of is not ready) is written again; their own conditions are theirs.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::Client;
@@ -34,7 +35,10 @@ struct Entry {
     status: PodStatus,
     /// Nothing of the pod is left: its object may go.
     delete: bool,
+    /// What the API has, as far as it is known.
     sent: Option<Value>,
+    /// The resourceVersion that our last write made.
+    version: u64,
     dirty: bool,
     in_flight: bool,
     retry: Option<(Instant, Duration)>,
@@ -49,8 +53,24 @@ pub struct Statuses {
     changed: Notify,
 }
 
+impl Entry {
+    /// Whether the API has something else than was written last; then it is to be written again.
+    fn is_contradicted_by(&mut self, pod: &Pod) -> bool {
+        let Some(status) = &pod.status else { return false };
+        if self.in_flight || self.dirty || version(pod) <= self.version {
+            return false;
+        }
+        let has = own_word(status);
+        self.dirty = !says(&has, &own_word(&self.status));
+        if self.dirty {
+            self.sent = Some(has);
+        }
+        self.dirty
+    }
+}
+
 enum Written {
-    Done(Option<Value>),
+    Done { sent: Option<Value>, version: u64 },
     Gone,
     Failed(kube::Error),
 }
@@ -70,7 +90,8 @@ impl Statuses {
             is_static,
             status: PodStatus::default(),
             delete: false,
-            sent: pod.status.as_ref().and_then(|status| serde_json::to_value(status).ok()),
+            sent: pod.status.as_ref().map(own_word),
+            version: 0,
             dirty: true,
             in_flight: false,
             retry: None,
@@ -84,6 +105,14 @@ impl Statuses {
         }
     }
 
+    /// The API has this of a pod. If somebody else has changed what the kubelet says, it is said again.
+    pub fn seen(&self, pod: &Pod) {
+        let Some(uid) = &pod.metadata.uid else { return };
+        if self.entries.lock().get_mut(uid).is_some_and(|entry| entry.is_contradicted_by(pod)) {
+            self.changed.notify_one();
+        }
+    }
+
     /// A static pod's mirror in the API is this one now.
     pub fn mirrored(&self, uid: &str, mirror: Option<&Pod>) {
         let its = mirror.and_then(|mirror| mirror.metadata.uid.clone());
@@ -93,12 +122,14 @@ impl Statuses {
         };
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(uid) else { return };
-        if entry.uid == its {
+        if entry.uid != its {
+            entry.sent = None;
+            entry.version = 0;
+            entry.dirty = its.is_some();
+            entry.uid = its;
+        } else if !mirror.is_some_and(|mirror| entry.is_contradicted_by(mirror)) {
             return;
         }
-        entry.sent = None;
-        entry.dirty = its.is_some();
-        entry.uid = its;
         drop(entries);
         self.changed.notify_one();
     }
@@ -167,9 +198,10 @@ impl Statuses {
         let Some(entry) = entries.get_mut(uid) else { return };
         entry.in_flight = false;
         match written {
-            Written::Done(sent) => {
+            Written::Done { sent, version } => {
                 entry.retry = None;
                 entry.sent = sent;
+                entry.version = version;
             }
             // A mirror that is gone is made anew, and the pod runs on: its next mirror has no status yet.
             Written::Gone if entry.is_static && !entry.delete => {
@@ -192,12 +224,13 @@ impl Statuses {
 
 async fn write(client: Client, entry: Entry) -> Written {
     let pods: Api<Pod> = Api::namespaced(client, &entry.namespace);
-    let Ok(status) = serde_json::to_value(&entry.status) else { return Written::Done(entry.sent) };
+    let status = own_word(&entry.status);
+    let mut written = entry.version;
     if entry.sent.as_ref() != Some(&status) {
         let patch = patch(&status, entry.sent.as_ref(), entry.uid.as_deref());
         let params = PatchParams::default();
         match pods.patch_status(&entry.name, &params, &Patch::Strategic(patch)).await {
-            Ok(_) => {}
+            Ok(pod) => written = version(&pod),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Written::Gone,
             // What the apiserver refuses today it refuses tomorrow; the next status may be better.
             Err(kube::Error::Api(refused)) if matches!(refused.code, 400 | 422) => {
@@ -207,7 +240,7 @@ async fn write(client: Client, entry: Entry) -> Written {
         }
     }
     if !entry.delete {
-        return Written::Done(Some(status));
+        return Written::Done { sent: Some(status), version: written };
     }
     let only_it = Preconditions { uid: entry.uid, resource_version: None };
     let params = DeleteParams { preconditions: Some(only_it), ..DeleteParams::default().grace_period(0) };
@@ -218,12 +251,45 @@ async fn write(client: Client, entry: Entry) -> Written {
     }
 }
 
+fn version(pod: &Pod) -> u64 {
+    pod.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// A status without the conditions that are others' word.
+fn own_word(status: &PodStatus) -> Value {
+    let mut status = status.clone();
+    if let Some(conditions) = &mut status.conditions {
+        conditions.retain(crate::plan::is_own_condition);
+    }
+    serde_json::to_value(status).expect("a status is JSON")
+}
+
+/// Whether `has` holds all that `word` says.
+fn says(has: &Value, word: &Value) -> bool {
+    match (has, word) {
+        (Value::Object(has), Value::Object(word)) => {
+            word.iter().all(|(key, word)| has.get(key).is_some_and(|has| says(has, word)))
+        }
+        (Value::Array(has), Value::Array(word)) if word.iter().all(|item| item.get("type").is_some()) => {
+            word.iter().all(|word| has.iter().any(|has| has["type"] == word["type"] && says(has, word)))
+        }
+        (Value::Array(has), Value::Array(word)) => {
+            has.len() == word.len() && has.iter().zip(word).all(|(has, word)| says(has, word))
+        }
+        (has, word) => has == word,
+    }
+}
+
 /// The patch from what was sent to what is. Lists that merge by key are replaced where an element may vanish.
 fn patch(status: &Value, sent: Option<&Value>, uid: Option<&str>) -> Value {
     let mut changes = status.clone();
-    if let (Some(changes), Some(sent)) = (changes.as_object_mut(), sent.and_then(Value::as_object)) {
-        for gone in sent.keys().filter(|key| status.get(key.as_str()).is_none()) {
-            changes.insert(gone.clone(), Value::Null);
+    if let Some(sent) = sent {
+        take_back(&mut changes, sent);
+        for change in changes["conditions"].as_array_mut().into_iter().flatten() {
+            let sent = sent["conditions"].as_array().into_iter().flatten();
+            if let Some(sent) = sent.into_iter().find(|sent| sent["type"] == change["type"]) {
+                take_back(change, sent);
+            }
         }
     }
     for list in ["podIPs", "hostIPs"] {
@@ -232,6 +298,14 @@ fn patch(status: &Value, sent: Option<&Value>, uid: Option<&str>) -> Value {
         }
     }
     json!({"metadata": {"uid": uid}, "status": changes})
+}
+
+/// Members that were sent and are no longer said become null, which removes them.
+fn take_back(changes: &mut Value, sent: &Value) {
+    let (Some(changes), Some(sent)) = (changes.as_object_mut(), sent.as_object()) else { return };
+    for gone in sent.keys() {
+        changes.entry(gone.as_str()).or_insert(Value::Null);
+    }
 }
 
 #[cfg(test)]
@@ -275,5 +349,42 @@ mod tests {
                 "phase": "Running", "reason": null, "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}],
             }})
         );
+    }
+
+    #[test]
+    fn a_condition_that_holds_again_has_no_reason_any_more() {
+        let sent =
+            json!({"conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]});
+        let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        assert_eq!(
+            patch(&status, Some(&sent), None)["status"]["conditions"],
+            json!([{"type": "Ready", "status": "True", "reason": null}])
+        );
+    }
+
+    #[test]
+    fn what_others_write_over_our_word_is_said_again() {
+        let pod = |version: u64, ready: &str, gate: &str| -> Pod {
+            let conditions = json!([{"type": "gate", "status": gate}, {"type": "Ready", "status": ready}]);
+            let status = json!({"phase": "Running", "qosClass": "Burstable", "conditions": conditions});
+            let metadata = json!({"name": "p", "uid": "u", "resourceVersion": version.to_string()});
+            serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+        };
+        let is_due = |statuses: &Statuses| !statuses.due(1, &mut None).is_empty();
+        let statuses = Statuses::default();
+        let ours = pod(4, "True", "False");
+        statuses.set(&ours, ours.status.as_ref().unwrap(), false);
+        assert!(is_due(&statuses));
+        let sent = Some(own_word(ours.status.as_ref().unwrap()));
+        statuses.written("u", Some("u".into()), Written::Done { sent, version: 5 });
+        // Our own write, one from before it, and one of what is not ours.
+        for seen in [pod(5, "True", "False"), pod(4, "False", "False"), pod(6, "True", "True")] {
+            statuses.seen(&seen);
+            assert!(!is_due(&statuses), "{seen:?}");
+        }
+        statuses.seen(&pod(7, "False", "True"));
+        let (_, entry) = statuses.due(1, &mut None).remove(0);
+        let patch = patch(&own_word(&entry.status), entry.sent.as_ref(), None);
+        assert_eq!(patch["status"]["conditions"], json!([{"type": "Ready", "status": "True"}]));
     }
 }

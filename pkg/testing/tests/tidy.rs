@@ -60,6 +60,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Licences that go together with Apache-2.0.
+const LICENCES: &[&str] =
+    &["Apache-2.0", "BSD-3-Clause", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
+
 /// Longer files are not read by anybody.
 const LONGEST_FILE: usize = 1000;
 
@@ -67,9 +71,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
-fn metadata() -> Value {
+fn metadata(more: &[&str]) -> Value {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .args(["metadata", "--format-version", "1", "--offline"])
+        .args(more)
         .current_dir(root())
         .output()
         .expect("cargo metadata");
@@ -77,7 +82,7 @@ fn metadata() -> Value {
 }
 
 fn packages() -> Vec<Value> {
-    metadata()["packages"].as_array().expect("packages").clone()
+    metadata(&["--no-deps"])["packages"].as_array().expect("packages").clone()
 }
 
 fn name(value: &Value) -> String {
@@ -116,6 +121,26 @@ fn crates_depend_only_in_the_allowed_direction() {
             }
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_dependency_has_a_licence_that_goes_with_ours() {
+    // What an expression such as "(MIT OR Apache-2.0) AND ISC" asks for: one of each group.
+    let is_allowed = |expression: &str| {
+        expression.split(" AND ").all(|group| {
+            let group = group.trim_matches(['(', ')']).replace(" OR ", "/");
+            group.split('/').any(|licence| LICENCES.contains(&licence.trim()))
+        })
+    };
+    let metadata = metadata(&[]);
+    let wrong: Vec<String> = metadata["packages"]
+        .as_array()
+        .expect("packages")
+        .iter()
+        .filter(|package| !package["license"].as_str().is_some_and(is_allowed))
+        .map(|package| format!("{}: {}", name(package), package["license"]))
+        .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

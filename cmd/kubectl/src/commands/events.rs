@@ -35,7 +35,9 @@ pub struct Flags {
 
 /// Shows, oldest first.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
-    if let Some(wrong) = flags.types.iter().find(|kind| !["normal", "warning"].contains(&kind.to_lowercase().as_str())) {
+    if let Some(wrong) =
+        flags.types.iter().find(|kind| !["normal", "warning"].contains(&kind.to_lowercase().as_str()))
+    {
         bail!("valid --types are Normal or Warning, not {wrong}");
     }
     let output = Output::parse(flags.output.as_deref())?;
@@ -66,12 +68,23 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     print!("{}", table(&rows));
     if flags.watch {
         let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        return follow(&connection, &flags, about.as_ref(), &format!("{path}?watch=true&resourceVersion={version}")).await;
+        return follow(
+            &connection,
+            &flags,
+            about.as_ref(),
+            &format!("{path}?watch=true&resourceVersion={version}"),
+        )
+        .await;
     }
     Ok(())
 }
 
-async fn follow(connection: &Connection, flags: &Flags, about: Option<&(String, String)>, path: &str) -> Result<()> {
+async fn follow(
+    connection: &Connection,
+    flags: &Flags,
+    about: Option<&(String, String)>,
+    path: &str,
+) -> Result<()> {
     let mut stream = connection.stream(path, "application/json").await?;
     let mut text = String::new();
     while stream.read_line(&mut text).await? > 0 {

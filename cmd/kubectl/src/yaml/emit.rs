@@ -91,10 +91,7 @@ fn block(value: &str, indent: usize, text: &mut String) {
         1 => "",
         _ => "+",
     });
-    let lines: Vec<&str> =
-        if value.ends_with('\n') { value[..value.len() - 1].split('\n') } else { value.split('\n') }
-            .collect();
-    for line in lines {
+    for line in value.strip_suffix('\n').unwrap_or(value).split('\n') {
         text.push('\n');
         if !line.is_empty() {
             text.push_str(&" ".repeat(indent));

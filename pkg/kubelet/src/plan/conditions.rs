@@ -4,6 +4,17 @@ use super::{Ending, Situation, is_sidecar};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+/// The conditions that the kubelet alone says.
+const OURS: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+/// A pod that the node had to end is said to be disrupted, with this reason.
+const ENDED_BY_NODE: &str = "TerminationByKubelet";
+
+/// Whether a condition is the kubelet's word; others belong to whoever said them.
+pub(crate) fn is_ours(condition: &PodCondition) -> bool {
+    OURS.contains(&condition.type_.as_str()) || condition.reason.as_deref() == Some(ENDED_BY_NODE)
+}
+
 /// What is said of one condition.
 struct Said {
     holds: bool,
@@ -21,11 +32,10 @@ fn no(reason: &'static str, message: Option<String>) -> Said {
 pub(super) fn set(situation: Situation<'_>, ending: Option<&Ending>, status: &mut PodStatus) {
     let old = &situation.memory.status;
     let theirs = situation.pod.status.as_ref().and_then(|status| status.conditions.clone());
-    let ours = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
     let mut conditions: Vec<PodCondition> = theirs
         .unwrap_or_default()
         .into_iter()
-        .filter(|condition| !ours.contains(&condition.type_.as_str()))
+        .filter(|condition| !OURS.contains(&condition.type_.as_str()))
         .collect();
     for kept in old.conditions.iter().flatten().filter(|condition| condition.type_ == "DisruptionTarget") {
         conditions.retain(|condition| condition.type_ != kept.type_);
@@ -34,7 +44,7 @@ pub(super) fn set(situation: Situation<'_>, ending: Option<&Ending>, status: &mu
     if let Some(Ending::Failed { message, for_the_node: true, .. }) = ending
         && !conditions.iter().any(|condition| condition.type_ == "DisruptionTarget")
     {
-        let said = Said { holds: true, reason: Some("TerminationByKubelet"), message: Some(message.clone()) };
+        let said = Said { holds: true, reason: Some(ENDED_BY_NODE), message: Some(message.clone()) };
         conditions.push(condition(situation, "DisruptionTarget", said));
     }
     let sandbox = Said { holds: situation.sandbox().is_some(), reason: None, message: None };

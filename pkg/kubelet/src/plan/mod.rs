@@ -25,6 +25,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use backoff::{BackOff, CRASH_FIRST_S, LONGEST_S, STATIC_FIRST_S};
+pub(crate) use conditions::is_ours as is_own_condition;
 pub use containers::{container_of, containers_of, is_sidecar, should_restart};
 
 /// The annotation of a sandbox that holds the pod's addresses, separated by commas.

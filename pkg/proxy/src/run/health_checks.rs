@@ -63,11 +63,11 @@ impl HealthChecks {
                 self.checks.lock().iter().map(|(key, check)| (key.clone(), check.port)).collect();
             listening.retain(|place, _| wanted.contains(place));
             for place in wanted {
-                if !listening.contains_key(&place) {
+                listening.entry(place).or_insert_with_key(|place| {
                     let stop = shutdown.child_token();
                     tasks.spawn(answer(self.checks.clone(), place.clone(), status.clone(), stop.clone()));
-                    listening.insert(place, stop.drop_guard());
-                }
+                    stop.drop_guard()
+                });
             }
             tokio::select! {
                 () = shutdown.cancelled() => break,

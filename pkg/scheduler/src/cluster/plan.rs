@@ -167,6 +167,8 @@ impl Cluster {
         self.drop_plan(id);
         let Some(class) = self.classes.remove(id) else { return };
         self.class_ids.remove(&class.key);
+        // Its number will be another's, who was not refused.
+        self.refusals.1.remove(&id);
         for carried in class.carried {
             if self.terms.let_go(carried.held) {
                 for (_, class) in self.classes.iter_mut() {

@@ -238,6 +238,15 @@ fn without_nodes_there_is_nothing_to_choose_from() {
 }
 
 #[test]
+fn a_refusal_is_forgotten_with_the_last_of_its_kind() {
+    let mut world = World::new(&[node("n1")]);
+    let picky = pod("picky", json!({"nodeSelector": {"provider": "slurm"}}));
+    assert!(world.place(&picky).is_err());
+    world.delete_pod("picky");
+    assert_eq!(world.place(&pod("plain", json!({}))), Ok("n1".to_owned()));
+}
+
+#[test]
 fn too_many_pods_are_too_many() {
     let mut world = World::new(&[node("n1")]);
     for index in 0..10 {

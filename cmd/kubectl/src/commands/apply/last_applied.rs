@@ -13,7 +13,8 @@ use serde_json::Value;
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Show what client-side apply has applied last.
-    ViewLastApplied {
+    #[command(name = "view-last-applied")]
+    View {
         #[command(flatten)]
         select: SelectFlags,
         /// yaml or json.
@@ -21,7 +22,8 @@ pub enum Command {
         output: String,
     },
     /// Note what files say as what was applied last.
-    SetLastApplied {
+    #[command(name = "set-last-applied")]
+    Set {
         #[command(flatten)]
         files: FileFlags,
         /// Also for objects that have no note yet.
@@ -31,7 +33,8 @@ pub enum Command {
         change: ChangeFlags,
     },
     /// Change the note in an editor.
-    EditLastApplied {
+    #[command(name = "edit-last-applied")]
+    Edit {
         #[command(flatten)]
         select: SelectFlags,
         #[command(flatten)]
@@ -43,7 +46,7 @@ pub enum Command {
 pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
     let connection = Connection::open(cluster).await?;
     match command {
-        Command::ViewLastApplied { select, output } => {
+        Command::View { select, output } => {
             for (_, object) in select::objects(&connection, &select).await? {
                 let note = note(&object)?;
                 match output.as_str() {
@@ -55,7 +58,7 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
                 }
             }
         }
-        Command::SetLastApplied { files, create_annotation, change: flags } => {
+        Command::Set { files, create_annotation, change: flags } => {
             let mut manifests = files.manifests(&connection).await?;
             for index in 0..manifests.all.len() {
                 let resource = manifests.resource(&connection, index).await?;
@@ -84,7 +87,7 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
                 flags.show(&resource, &changed.object, "configured")?;
             }
         }
-        Command::EditLastApplied { select, change: flags } => {
+        Command::Edit { select, change: flags } => {
             for (resource, object) in select::objects(&connection, &select).await? {
                 let before = yaml::emit(&note(&object)?);
                 let after = crate::editor::edit(&before)?;

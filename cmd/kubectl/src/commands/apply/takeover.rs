@@ -48,7 +48,7 @@ fn taken_over(managed: &Value) -> Option<Value> {
             && entry["subresource"].as_str().unwrap_or_default().is_empty()
             && entry["manager"].as_str().is_some_and(|manager| CLIENT_SIDE.contains(&manager))
     };
-    let newest = entries.iter().filter(is_client_side).next_back()?;
+    let newest = entries.iter().rfind(is_client_side)?;
     let is_own = |entry: &&Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
     let mut fields = Value::Object(Map::new());
     for entry in entries.iter().filter(|entry| is_client_side(entry) || is_own(entry)) {

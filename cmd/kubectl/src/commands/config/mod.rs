@@ -167,7 +167,7 @@ fn whole(flags: &ClusterFlags) -> Value {
     let mut value = read_kubeconfig(flags)
         .ok()
         .and_then(|config| serde_json::to_value(config).ok())
-        .unwrap_or_else(|| change::empty());
+        .unwrap_or_else(change::empty);
     change::drop_nulls(&mut value);
     for (field, missing) in
         [("apiVersion", json!("v1")), ("kind", json!("Config")), ("preferences", json!({}))]

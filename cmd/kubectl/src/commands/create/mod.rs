@@ -240,9 +240,7 @@ pub async fn make(connection: &Connection, how: &HowFlags, mut value: Value) -> 
     let resource = catalogue.of(&text("apiVersion"), &text("kind")).cloned();
     let resource =
         resource.with_context(|| format!("the server has no {} {}", text("apiVersion"), text("kind")))?;
-    if resource.namespaced && how.change.dry_run != DryRun::Client
-        || connection.namespace_is_given && resource.namespaced
-    {
+    if resource.namespaced && (connection.namespace_is_given || how.change.dry_run != DryRun::Client) {
         value["metadata"]["namespace"] = connection.namespace.clone().into();
     }
     create_one(connection, how, &resource, value).await
