@@ -98,6 +98,9 @@ fn a_cluster_on_etcd_is_saved_and_moves_between_stores() {
                  http://127.0.0.1:3379 --listen-peer-urls http://127.0.0.1:3380 >/dev/null 2>&1 </dev/null &"],
     );
     let servers = "http://127.0.0.1:3379";
+    node.eventually("the other etcd answers", |node| {
+        node.machine.output("curl", &["-fs", &format!("{servers}/health")]).status.success()
+    });
     node.run(&["kubeadm", "restore", backup, "--etcd-servers", servers]);
     node.run(&["kubeadm", "init", "--etcd-servers", servers]);
     holds_what_was_saved(&node, 3);

@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::events::Events;
 use client::EventType;
 use k8s_openapi::api::core::v1::Pod;
-use notify::{RecursiveMode, Watcher};
+use notify::event::AccessKind;
+use notify::{EventKind, RecursiveMode, Watcher};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -122,7 +123,13 @@ impl Folder {
 }
 
 fn watch(path: &Path, changed: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
-    let told = move |_: notify::Result<notify::Event>| changed.notify_one();
+    // Reading the folder opens its files: nothing has changed by that.
+    let is_read = |event: &notify::Event| matches!(event.kind, EventKind::Access(AccessKind::Open(_)));
+    let told = move |event: notify::Result<notify::Event>| {
+        if !event.as_ref().is_ok_and(is_read) {
+            changed.notify_one();
+        }
+    };
     let watching = notify::recommended_watcher(told).and_then(|mut watcher| {
         watcher.watch(path, RecursiveMode::NonRecursive)?;
         Ok(watcher)

@@ -1,12 +1,13 @@
 //! Restarts of ours, of containerd, of shims: all pods are found again, all ends are known.
 
 use crate::node::{Node, next};
+use futures::{FutureExt, StreamExt};
 use kubelet::runtime::{ContainerState, Event, Runtime};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::sync::Arc;
 use std::time::Duration;
-use testing::eventually;
+use testing::{eventually, in_time};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_kubelet_finds_all_pods_and_the_ends_it_missed() {
@@ -32,6 +33,16 @@ async fn a_new_kubelet_finds_all_pods_and_the_ends_it_missed() {
     // It goes on hearing of it.
     node.runtime.stop_container(&runs.id, Duration::ZERO).await.expect("it stops");
     assert_eq!(next(&mut events).await, Event::Changed(pod.clone()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_nobody_reads_hold_up_nobody() {
+    let node = Node::start().await;
+    let runtime = node.restarted();
+    let mut events = runtime.events();
+    // It begins to connect, and is left at that.
+    assert!(events.next().now_or_never().is_none());
+    in_time("the pods are listed", runtime.pods()).await.expect("a list");
 }
 
 #[tokio::test(flavor = "multi_thread")]

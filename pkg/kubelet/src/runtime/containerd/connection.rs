@@ -5,11 +5,10 @@ use containerd_client::services::v1 as api;
 use containerd_client::tonic::metadata::MetadataValue;
 use containerd_client::tonic::service::Interceptor;
 use containerd_client::tonic::service::interceptor::InterceptedService;
-use containerd_client::tonic::transport::Channel;
+use containerd_client::tonic::transport::{Channel, Endpoint};
 use containerd_client::tonic::{Code, Request, Status};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use tokio::sync::OnceCell;
+use std::sync::{Arc, OnceLock};
 
 /// More than all containers of a full node take in one answer.
 const LARGEST_MESSAGE_BYTES: usize = 64 << 20;
@@ -22,7 +21,7 @@ pub(crate) type Api = InterceptedService<Channel, Namespaced>;
 pub(crate) struct Connection {
     socket: PathBuf,
     namespace: Namespaced,
-    channel: Arc<OnceCell<Channel>>,
+    channel: Arc<OnceLock<Channel>>,
 }
 
 /// Puts the namespace, and a lease where there is one, on every request.
@@ -44,8 +43,8 @@ impl Interceptor for Namespaced {
 
 macro_rules! clients {
     ($($name:ident: $client:ty;)*) => {
-        $(pub(crate) async fn $name(&self) -> Result<$client, Error> {
-            Ok(<$client>::new(Api::new(self.channel().await?, self.namespace.clone()))
+        $(pub(crate) fn $name(&self) -> Result<$client, Error> {
+            Ok(<$client>::new(Api::new(self.channel()?, self.namespace.clone()))
                 .max_decoding_message_size(LARGEST_MESSAGE_BYTES))
         })*
     };
@@ -82,14 +81,15 @@ impl Connection {
         version: api::version_client::VersionClient<Api>;
     }
 
-    async fn channel(&self) -> Result<Channel, Error> {
-        let connect = || async {
-            containerd_client::connect(&self.socket).await.map_err(|source| Error::Unavailable {
-                doing: format!("connect to containerd at {}", self.socket.display()),
-                source: source.into(),
-            })
-        };
-        self.channel.get_or_try_init(connect).await.cloned()
+    /// Connects in a task of its own when the first request comes, and again when containerd was away: nobody who is not
+    /// polled holds up the others.
+    fn channel(&self) -> Result<Channel, Error> {
+        let socket = self.socket.display();
+        let endpoint = Endpoint::new(format!("unix://{socket}")).map_err(|source| Error::Unavailable {
+            doing: format!("use {socket} as containerd's socket"),
+            source: source.into(),
+        })?;
+        Ok(self.channel.get_or_init(|| endpoint.connect_lazy()).clone())
     }
 }
 
