@@ -56,6 +56,8 @@ pub(crate) struct Known {
     mirrors: BTreeMap<Name, Arc<Pod>>,
     mirror_work: JoinSet<Result<(), kube::Error>>,
     listed_mirrors: bool,
+    /// Mirrors changed while there was work to do on them.
+    missed_mirrors: bool,
 }
 
 impl Pods {
@@ -74,9 +76,11 @@ impl Pods {
                 Some(told) = told.recv() => self.take(told),
                 Some(change) = changes.next() => self.changed(change),
                 Some(done) = self.known.mirror_work.join_next() => {
-                    // What was done shows in the watch, and is looked at then.
-                    if let Ok(Err(error)) = done {
-                        tracing::debug!(error = crate::error::chain(&error), "mirror pod");
+                    if let Ok(Err(error)) = &done {
+                        tracing::debug!(error = crate::error::chain(error), "mirror pod");
+                    }
+                    // What was done shows in the watch, and is looked at then, unless that has been.
+                    if !matches!(done, Ok(Ok(()))) || self.known.missed_mirrors {
                         self.sync_mirrors();
                     }
                 }
@@ -188,12 +192,13 @@ impl Pods {
 
     fn sync_mirrors(&mut self) {
         let Some(client) = self.client.clone().filter(|_| self.known.listed_mirrors) else { return };
-        let Known { statics, mirrors, mirror_work, .. } = &mut self.known;
+        let Known { statics, mirrors, mirror_work, missed_mirrors, .. } = &mut self.known;
         for pod in statics.iter() {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             self.statuses.mirrored(uid, mirrors.get(&name_of(pod)).map(|mirror| &**mirror));
         }
-        if !mirror_work.is_empty() {
+        *missed_mirrors = !mirror_work.is_empty();
+        if *missed_mirrors {
             return;
         }
         let node = self.node.borrow().clone();
