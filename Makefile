@@ -34,6 +34,8 @@ bench: build test-packages ## print the table of benchmarks (PEER=kubeconfig mea
 	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver \
 		$(if $(QUICK),--quick) $(if $(PEER),--peer-kubeconfig $(PEER)) $(if $(PEER_PID),--peer-pid $(PEER_PID))
 	$(STATIC) $(CARGO) run $(RELEASE) -p scheduler --example bench -- $(if $(QUICK),--quick)
+	$(STATIC) $(CARGO) run $(RELEASE) -p controllers --example bench -- $(if $(QUICK),--quick)
+	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example bench -- $(BIN)/kubelet $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) build $(RELEASE) -p proxy --example rules && for i in iptables-nft iptables-legacy; do unshare --net target/$(TARGET)/release/examples/rules $$i $(if $(QUICK),1000); done
 
 soak: test-packages ## the long versions of the tests that look for rare faults

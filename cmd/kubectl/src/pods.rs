@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::resources::Resource;
 use crate::select::{self, SelectFlags, encode, name_of};
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
@@ -110,6 +110,18 @@ pub fn containers(pod: &Value) -> Vec<&str> {
         .flatten()
         .filter_map(|container| container["name"].as_str())
         .collect()
+}
+
+/// Gives a container the variables of `--env KEY=VALUE`, if there are any.
+pub fn set_env(container: &mut Value, pairs: &[String]) -> Result<()> {
+    let variable = |pair: &String| {
+        let (name, value) = pair.split_once('=').with_context(|| format!("invalid env: {pair}"))?;
+        Ok(json!({"name": name, "value": value}))
+    };
+    if !pairs.is_empty() {
+        container["env"] = pairs.iter().map(variable).collect::<Result<_>>()?;
+    }
+    Ok(())
 }
 
 /// The container that is meant where none is named: what the pod says, or its first; that others exist is told.

@@ -114,17 +114,7 @@ fn container(flags: &Flags, name: &str) -> Result<Value> {
             container[field] = value.clone().into();
         }
     }
-    let env: Vec<Value> = flags
-        .env
-        .iter()
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').with_context(|| format!("invalid env: {pair}"))?;
-            Ok(json!({"name": name, "value": value}))
-        })
-        .collect::<Result<_>>()?;
-    if !env.is_empty() {
-        container["env"] = env.into();
-    }
+    pods::set_env(&mut container, &flags.env)?;
     Ok(container)
 }
 

@@ -150,17 +150,7 @@ fn pod(flags: &Flags) -> Result<Value> {
     if !words.is_empty() {
         container[if flags.command { "command" } else { "args" }] = json!(words);
     }
-    let env: Vec<Value> = flags
-        .env
-        .iter()
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').with_context(|| format!("invalid env: {pair}"))?;
-            Ok(json!({"name": name, "value": value}))
-        })
-        .collect::<Result<_>>()?;
-    if !env.is_empty() {
-        container["env"] = env.into();
-    }
+    pods::set_env(&mut container, &flags.env)?;
     if let Some(port) = flags.port {
         container["ports"] = json!([{"containerPort": port}]);
     }

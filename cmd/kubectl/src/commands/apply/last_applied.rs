@@ -4,6 +4,7 @@ use super::takeover::LAST_APPLIED;
 use crate::change::{ChangeFlags, change};
 use crate::connection::{ClusterFlags, Connection};
 use crate::manifests::FileFlags;
+use crate::resources::Resource;
 use crate::select::{self, SelectFlags, name_of};
 use crate::yaml;
 use anyhow::{Context, Result, bail};
@@ -73,18 +74,8 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
                     );
                 }
                 let text = format!("{value}\n");
-                let changed = change(
-                    &connection,
-                    &flags,
-                    "kubectl-client-side-apply",
-                    (&resource, &object),
-                    |object| {
-                        object["metadata"]["annotations"][LAST_APPLIED] = text.clone().into();
-                        Ok(())
-                    },
-                )
-                .await?;
-                flags.show(&resource, &changed.object, "configured")?;
+                let changed = note_anew(&connection, &flags, (&resource, &object), &text).await?;
+                flags.show(&resource, &changed, "configured")?;
             }
         }
         Command::Edit { select, change: flags } => {
@@ -98,22 +89,26 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
                 let node = yaml::parse(&after)
                     .map_err(|error| anyhow::anyhow!("line {}: {error}", error.at.line))?;
                 let text = format!("{}\n", node.context("nothing is left")?.resolve(yaml::Unknown));
-                let changed = change(
-                    &connection,
-                    &flags,
-                    "kubectl-client-side-apply",
-                    (&resource, &object),
-                    |object| {
-                        object["metadata"]["annotations"][LAST_APPLIED] = text.clone().into();
-                        Ok(())
-                    },
-                )
-                .await?;
-                flags.show(&resource, &changed.object, "edited")?;
+                let changed = note_anew(&connection, &flags, (&resource, &object), &text).await?;
+                flags.show(&resource, &changed, "edited")?;
             }
         }
     }
     Ok(())
+}
+
+/// Writes the note of an object, and gives the object back as it is then.
+async fn note_anew(
+    connection: &Connection,
+    flags: &ChangeFlags,
+    of: (&Resource, &Value),
+    text: &str,
+) -> Result<Value> {
+    let changed = change(connection, flags, "kubectl-client-side-apply", of, |object| {
+        object["metadata"]["annotations"][LAST_APPLIED] = text.into();
+        Ok(())
+    });
+    Ok(changed.await?.object)
 }
 
 fn note(object: &Value) -> Result<Value> {
