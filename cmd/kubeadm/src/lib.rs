@@ -80,6 +80,7 @@ enum Command {
 
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    cli::end_with_the_reader();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -90,10 +91,23 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", told(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error and its causes. Of what the apiserver refused, its own sentence is enough.
+fn told(error: &anyhow::Error) -> String {
+    let mut causes = Vec::new();
+    for cause in error.chain() {
+        if let Some(kube::Error::Api(status)) = cause.downcast_ref() {
+            causes.push(status.message.clone());
+            break;
+        }
+        causes.push(cause.to_string());
+    }
+    causes.join(": ")
 }
 
 fn run(command: Command) -> Result<()> {
@@ -126,6 +140,13 @@ fn run(command: Command) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_refusal_the_servers_sentence_is_told() {
+        let status = kube::core::Status::failure("tokens \"a\" not found", "NotFound").with_code(404);
+        let error = anyhow::Error::from(kube::Error::Api(status.boxed())).context("delete the token");
+        assert_eq!(told(&error), "delete the token: tokens \"a\" not found");
+    }
 
     #[test]
     fn all_flags_go_together() {

@@ -150,6 +150,7 @@ enum Command {
 
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    cli::end_with_the_reader();
     let arguments = arguments::normalised(arguments, &Cli::command());
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,

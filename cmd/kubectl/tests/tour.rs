@@ -2,7 +2,7 @@
 //! testcases/tour/differs.txt.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use testing::TestServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,4 +22,15 @@ async fn a_tour_of_our_kubectl() {
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{complaints}", failures.join("\n"));
     println!("{}", failures.join("\n"));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error_of_ours() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut kubectl = Command::new(env!("CARGO_BIN_EXE_kubectl"));
+    kubectl.args(["config", "view"]).env("KUBECONFIG", "/dev/null").stdout(writer).stderr(Stdio::piped());
+    let output = kubectl.spawn().and_then(std::process::Child::wait_with_output).expect("it runs");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(141));
 }

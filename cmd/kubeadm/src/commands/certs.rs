@@ -1,7 +1,6 @@
 //! `kubeadm certs`: how long the control plane's certificates last. They renew by themselves; this is to look, and for
 //! those who want it sooner.
 
-use super::print_table;
 use crate::layout;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
@@ -61,7 +60,7 @@ fn check_expiration() -> Result<()> {
         add("kubelet.conf", &pem)?;
     }
     add("ca", &read(&layout::pki().join("ca.crt"))?)?;
-    print_table(&rows);
+    print!("{}", cli::table(&rows));
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! `kubeadm image`: images without a registry.
 
-use super::print_table;
 use crate::layout;
 use crate::phases::init::socket_path;
 use anyhow::{Context, Result};
@@ -63,7 +62,7 @@ pub async fn run(command: Command) -> Result<()> {
                 let size = format!("{:.1} MB", image.size_bytes as f64 / 1e6);
                 rows.extend(image.tags.into_iter().map(|tag| vec![tag, id.clone(), size.clone()]));
             }
-            print_table(&rows);
+            print!("{}", cli::table(&rows));
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! `kubeadm token`: by what machines join.
 
-use super::{admin_client, print_table};
+use super::admin_client;
 use crate::cluster::Cluster;
 use crate::objects;
 use crate::phases::init::join_command;
@@ -97,7 +97,7 @@ async fn list() -> Result<()> {
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let now = Timestamp::now();
     rows.extend(objects::tokens(&admin_client().await?).await?.iter().filter_map(|secret| row(secret, now)));
-    print_table(&rows);
+    print!("{}", cli::table(&rows));
     Ok(())
 }
 
