@@ -57,8 +57,12 @@ k create configmap watched >/dev/null
 eventually get-watch '^configmap/watched$' cat "$work/background"
 stop_background
 background "$KUBECTL" -n "$namespace" get configmaps --watch-only --output-watch-events
-sleep 0.5
-k delete configmap watched >/dev/null
+# Nothing shows when it has begun to watch, so it gets several to see.
+for _ in {1..100}; do
+  k delete configmap watched >/dev/null
+  ! grep -q DELETED "$work/background" || break
+  k create configmap watched >/dev/null
+done
 eventually get-watch-events '^DELETED +watched ' cat "$work/background"
 stop_background
 background "$KUBECTL" -n "$namespace" get pods -w --field-selector=spec.nodeName=tour-node
