@@ -285,9 +285,9 @@ fn patch(status: &Value, sent: Option<&Value>, uid: Option<&str>) -> Value {
     let mut changes = status.clone();
     if let Some(sent) = sent {
         take_back(&mut changes, sent);
-        for change in changes["conditions"].as_array_mut().into_iter().flatten() {
-            let sent = sent["conditions"].as_array().into_iter().flatten();
-            if let Some(sent) = sent.into_iter().find(|sent| sent["type"] == change["type"]) {
+        for change in changes.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+            let mut sent = sent["conditions"].as_array().into_iter().flatten();
+            if let Some(sent) = sent.find(|sent| sent["type"] == change["type"]) {
                 take_back(change, sent);
             }
         }
