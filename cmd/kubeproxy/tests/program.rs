@@ -124,7 +124,6 @@ fn dns(name: &str, host: &str) -> Value {
 async fn says_how_it_is_doing(web: &str) {
     is(&format!("http://{NODE}:31000/"), &[], "\"localEndpoints\": 1").await;
     is("http://127.0.0.1:10256/healthz", &[], " 200").await;
-    let metrics = curl("http://127.0.0.1:10249/metrics", &[]);
     for name in [
         "kubeproxy_sync_proxy_rules_duration_seconds_count",
         "kubeproxy_sync_full_proxy_rules_duration_seconds_count",
@@ -132,8 +131,13 @@ async fn says_how_it_is_doing(web: &str) {
         "kubeproxy_sync_proxy_rules_iptables_total",
         "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
     ] {
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
-        assert!(value.is_some_and(|value| value > 0.0), "{name} while {web} is served: {metrics}");
+        // Rules serve before the sync that wrote them is over and counted.
+        eventually(&format!("{name} while {web} is served"), || async {
+            let metrics = curl("http://127.0.0.1:10249/metrics", &[]);
+            let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+            value.filter(|value| *value > 0.0)
+        })
+        .await;
     }
 }
 
