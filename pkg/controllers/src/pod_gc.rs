@@ -108,9 +108,8 @@ fn over_threshold(pods: &[Arc<Pod>], most: usize) -> Vec<Write> {
     let mut pods: Vec<&Arc<Pod>> = pods.iter().collect();
     let evicted =
         |pod: &Pod| pod.status.as_ref().and_then(|status| status.reason.as_deref()) == Some("Evicted");
-    pods.sort_by(|a, b| {
-        let order = |pod: &Pod| (!evicted(pod), pod.metadata.creation_timestamp.clone(), Key::of(pod));
-        order(a).cmp(&order(b))
+    pods.sort_by_cached_key(|pod| {
+        (!evicted(pod), pod.metadata.creation_timestamp.clone(), Key::of(pod.as_ref()))
     });
     let excess = pods.len().saturating_sub(most);
     pods.into_iter().take(excess).flat_map(|pod| fail_and_delete(pod, None)).collect()

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, ObjectMeta};
 use kube::{Resource, ResourceExt};
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -186,31 +186,24 @@ pub fn delete<K: Resource<DynamicType = ()>>(pod: &Pod, owner: &K) -> Write {
     )
 }
 
-/// Which of two active pods is deleted first when there are too many, as upstream ranks them. The ranks say how many
-/// pods of the same owner share each one's node.
-pub fn deletion_order((a, a_rank): (&Pod, usize), (b, b_rank): (&Pod, usize), now: Timestamp) -> Ordering {
-    let assigned = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    let phase_rank = |pod: &Pod| match phase(pod) {
+/// Which of the active pods go first when there are too many: those with the smallest of these, as upstream ranks them.
+/// `doubled` says how many pods of the same owner share its node.
+///
+/// Upstream compares two by two, and not consistently: of pods about as old (within a power of two), those of the same
+/// second go on to be compared by restarts, others are decided by uid at once, so that a may go before b, b before c and c
+/// before a. Go's sorting takes that; Rust's panics. Here those about as old are all compared further, and the uid comes
+/// last.
+pub fn deletion_order(pod: &Pod, doubled: usize, now: Timestamp) -> impl Ord + use<> {
+    let is_assigned = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let phase = match phase(pod) {
         "Unknown" => 1,
         "Running" => 2,
         _ => 0,
     };
-    assigned(a)
-        .cmp(&assigned(b))
-        .then_with(|| phase_rank(a).cmp(&phase_rank(b)))
-        .then_with(|| is_ready(a).cmp(&is_ready(b)))
-        .then_with(|| deletion_cost(a).cmp(&deletion_cost(b)))
-        .then_with(|| b_rank.cmp(&a_rank))
-        .then_with(|| match is_ready(a) {
-            true => by_age(a, b, ready_since(a), ready_since(b), now),
-            false => Ordering::Equal,
-        })
-        .then_with(|| restarts(b).cmp(&restarts(a)))
-        .then_with(|| by_age(a, b, created(a), created(b), now))
-}
-
-fn created(pod: &Pod) -> Option<Timestamp> {
-    pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
+    let is_wanted = (is_assigned, phase, is_ready(pod), deletion_cost(pod));
+    let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let uid = pod.metadata.uid.clone();
+    (is_wanted, Reverse(doubled), age(ready_since(pod), now), Reverse(restarts(pod)), age(made, now), uid)
 }
 
 fn deletion_cost(pod: &Pod) -> i32 {
@@ -223,18 +216,67 @@ fn restarts(pod: &Pod) -> i32 {
     statuses.map(|status| status.restart_count).max().unwrap_or(0)
 }
 
-/// The younger first, but pods about as old (within a power of two) by uid, so that it is not always the youngest.
-fn by_age(a: &Pod, b: &Pod, a_at: Option<Timestamp>, b_at: Option<Timestamp>, now: Timestamp) -> Ordering {
-    match (a_at, b_at) {
-        (a_at, b_at) if a_at == b_at => Ordering::Equal,
-        (None, _) => Ordering::Less,
-        (_, None) => Ordering::Greater,
-        (Some(a_at), Some(b_at)) => {
-            let rank = |at: Timestamp| match now.duration_since(at).as_nanos() {
-                nanos if nanos > 0 => nanos.ilog2(),
-                _ => 0,
-            };
-            rank(a_at).cmp(&rank(b_at)).then_with(|| a.metadata.uid.cmp(&b.metadata.uid))
+/// How old something is, in powers of two, so that it is not always the youngest that goes; `None` is younger than all.
+fn age(since: Option<Timestamp>, now: Timestamp) -> Option<u32> {
+    let nanos = now.duration_since(since?).as_nanos();
+    Some(if nanos > 0 { nanos.ilog2() } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    fn pod(uid: usize, (ready, restarts, made): (i64, i32, i64)) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "default", "name": "web", "uid": uid.to_string(), "creationTimestamp": at(made)},
+            "spec": {"containers": [], "nodeName": "node"},
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": at(ready)}],
+                "containerStatuses": [
+                    {"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": restarts},
+                ],
+            },
+        }))
+        .expect("a pod")
+    }
+
+    /// Pods of every mixture of times that are equal, about the same and far apart, with and without restarts.
+    fn mixtures() -> Vec<Pod> {
+        let mut pods = Vec::new();
+        for ready in [1, 2, 900] {
+            for restarts in [0, 1] {
+                for made in [1, 2, 900] {
+                    // Two of each, with uids that do not follow the order of the rest.
+                    for uid in [pods.len() * 7 % 36, 100 + pods.len() * 5 % 36] {
+                        pods.push(pod(uid, (ready, restarts, made)));
+                    }
+                }
+            }
+        }
+        pods
+    }
+
+    #[test]
+    fn which_pod_goes_first_is_a_total_order() {
+        let (pods, now) = (mixtures(), at(1_000));
+        let order =
+            |a: usize, b: usize| deletion_order(&pods[a], 0, now).cmp(&deletion_order(&pods[b], 0, now));
+        let all = 0..pods.len();
+        for (a, b) in all.clone().flat_map(|a| all.clone().map(move |b| (a, b))) {
+            assert_eq!(order(a, b), order(b, a).reverse(), "{a} and {b}");
+            assert_eq!(order(a, b).is_eq(), a == b, "{a} and {b}");
+            for c in all.clone().filter(|c| order(a, b).is_le() && order(b, *c).is_le()) {
+                assert!(
+                    order(a, c).is_le(),
+                    "{a} goes before {b}, which goes before {c}, which goes before {a}"
+                );
+            }
         }
     }
 }

@@ -132,7 +132,7 @@ pub fn pending(
 /// Which active pods go first when there are too many: those of doubled or surplus indexes, then as for any owner.
 pub fn removal_order(active: &[Arc<Pod>], completions: Option<i32>, now: Timestamp) -> Vec<Arc<Pod>> {
     let mut pods = active.to_vec();
-    pods.sort_by(|a, b| pods::deletion_order((a, 0), (b, 0), now));
+    pods.sort_by_cached_key(|pod| pods::deletion_order(pod, 0, now));
     if let Some(completions) = completions {
         // Of an index, the one that would be deleted last is the one to keep.
         let mut keep = std::collections::HashMap::new();

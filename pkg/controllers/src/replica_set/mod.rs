@@ -168,8 +168,8 @@ pub fn plan<K: Replicated>(view: &View<K>, now: Timestamp) -> Plan {
         let missing = (spec.replicas - active.len()).min(BURST);
         plan.writes.extend((0..missing).map(|_| pods::create(&pod, set)));
     } else if active.len() > spec.replicas {
-        let rank = |pod: &Pod| view.related.get(node(pod)).copied().unwrap_or(0);
-        active.sort_by(|a, b| pods::deletion_order((a, rank(a)), (b, rank(b)), now));
+        let doubled = |pod: &Pod| view.related.get(node(pod)).copied().unwrap_or(0);
+        active.sort_by_cached_key(|pod| pods::deletion_order(pod, doubled(pod), now));
         let surplus = (active.len() - spec.replicas).min(BURST);
         plan.writes.extend(active[..surplus].iter().map(|pod| pods::delete(pod, set)));
     }
