@@ -3,7 +3,7 @@
 //! kube-rs' watcher lists and watches and resumes; here its events become [`Cache`]s, errors wait a growing while, and a
 //! watch that cannot resume (410 Gone) begins again with a list.
 
-use crate::Cache;
+use crate::{Cache, Panicked, Tasks};
 use futures::{Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -29,14 +28,14 @@ const PAGE: u32 = 500;
 pub struct Informers {
     client: Client,
     caches: Arc<Mutex<HashMap<TypeId, Box<dyn Any + Send>>>>,
-    tasks: TaskTracker,
+    tasks: Tasks,
     shutdown: CancellationToken,
 }
 
 impl Informers {
     /// None yet. Every cache is kept up to date until the token is cancelled; then [`Informers::join`].
     pub fn new(client: Client, shutdown: CancellationToken) -> Informers {
-        Informers { client, caches: Arc::default(), tasks: TaskTracker::new(), shutdown }
+        Informers { client, caches: Arc::default(), tasks: Tasks::default(), shutdown }
     }
 
     /// All objects of a kind, without their managed fields.
@@ -92,7 +91,7 @@ impl Informers {
         let start =
             move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, bare));
         let (kept, shutdown) = (cache.clone(), self.shutdown.clone());
-        self.tasks.spawn(async move {
+        self.tasks.spawn(format!("the cache of {}", resource.plural), async move {
             tokio::select! {
                 () = follow(kept, start, &shutdown) => {}
                 () = stop.cancelled() => {}
@@ -101,10 +100,14 @@ impl Informers {
         cache
     }
 
+    /// Waits until a cache is kept up to date no more, because something that it told panicked: then what is planned is wrong.
+    pub async fn panicked(&self) -> Panicked {
+        self.tasks.panicked().await
+    }
+
     /// Waits until every task has ended, once the token was cancelled.
     pub async fn join(&self) {
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.tasks.join().await;
     }
 
     fn cache_of<T, Start, S>(&self, id: TypeId, start: impl FnOnce() -> Start, seed: Vec<T>) -> Cache<T>
@@ -119,7 +122,8 @@ impl Informers {
             let cache: Cache<T> = Cache::default();
             seed.into_iter().for_each(|object| cache.apply(object));
             let (kept, start, shutdown) = (cache.clone(), start(), self.shutdown.clone());
-            self.tasks.spawn(async move { follow(kept, start, &shutdown).await });
+            let task = format!("the cache of {}", std::any::type_name::<T>());
+            self.tasks.spawn(task, async move { follow(kept, start, &shutdown).await });
             Box::new(cache)
         });
         kept.downcast_ref::<Cache<T>>().expect("an id has one type").clone()

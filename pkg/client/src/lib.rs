@@ -18,6 +18,7 @@ mod leader;
 mod multiplex;
 mod recorder;
 mod service_account;
+mod tasks;
 
 pub use cache::{AnyCache, Cache, Change, version_number};
 pub use connect::{ConnectError, connect, connect_multiplexed};
@@ -27,3 +28,4 @@ pub use key::Key;
 pub use leader::{LeaderElection, LeaderError};
 pub use recorder::{EventType, Recorder, reference};
 pub use service_account::ServiceAccounts;
+pub use tasks::{Panicked, Tasks, caught, contained};

@@ -2,11 +2,12 @@
 
 use crate::runtime::Context;
 use crate::{CONTROLLERS, Config, Entry};
-use client::{ConnectError, Informers, LeaderElection, LeaderError, Recorder, ServiceAccounts};
+use client::{
+    ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder, ServiceAccounts, Tasks,
+};
 use kube::Client;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 const USER_AGENT: &str = "kube-controller-manager";
 
@@ -22,6 +23,9 @@ pub enum Error {
     /// `--controllers` names one that is not there.
     #[error("{0:?} is not in the list of known controllers: {1}")]
     UnknownController(String, String),
+    /// Without it the rest would be half a controller-manager.
+    #[error("a part that cannot be missing is gone")]
+    Panicked(#[from] Panicked),
 }
 
 /// Runs until the token is cancelled, or leadership is lost.
@@ -34,8 +38,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     };
     let config = Arc::new(config);
     if !config.leader_elect {
-        lead(&config, &client, accounts.as_ref(), &selected, shutdown).await;
-        return Ok(());
+        return Ok(lead(&config, &client, accounts.as_ref(), &selected, shutdown).await?);
     }
     let mut election =
         LeaderElection::new(client.clone(), &config.lease_namespace, &config.lease_name, &config.host);
@@ -43,8 +46,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     election.renew_deadline = config.renew_deadline;
     election.retry_period = config.retry_period;
     let leading = async |token| lead(&config, &client, accounts.as_ref(), &selected, token).await;
-    election.run(shutdown, leading).await?;
-    Ok(())
+    Ok(election.run(shutdown, leading).await?.transpose()?.unwrap_or_default())
 }
 
 async fn lead(
@@ -53,14 +55,14 @@ async fn lead(
     accounts: Option<&ServiceAccounts>,
     selected: &[&'static Entry],
     shutdown: CancellationToken,
-) {
+) -> Result<(), Panicked> {
     // Caches and events last until the last controller has ended.
     let last = CancellationToken::new();
     let informers = Informers::new(client.clone(), last.clone());
     let (recorder, sending) = Recorder::new(client.clone(), USER_AGENT, config.host.clone(), last.clone());
     config.metrics.counts_events(recorder.dropped());
-    let (support, tasks) = (TaskTracker::new(), TaskTracker::new());
-    support.spawn(sending);
+    let (support, tasks, stop) = (Tasks::default(), Tasks::default(), shutdown.child_token());
+    support.spawn("sending events", sending);
     for entry in selected {
         let context = Context {
             name: entry.name,
@@ -70,17 +72,23 @@ async fn lead(
             clock: config.clock.clone(),
             config: config.clone(),
             metrics: config.metrics.clone(),
-            shutdown: shutdown.clone(),
+            tasks: tasks.clone(),
+            shutdown: stop.clone(),
         };
-        tasks.spawn((entry.start)(&context));
+        tasks.spawn(entry.name, (entry.start)(&context));
     }
-    shutdown.cancelled().await;
-    tasks.close();
-    tasks.wait().await;
+    let result = tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        panicked = tasks.panicked() => Err(panicked),
+        panicked = informers.panicked() => Err(panicked),
+        panicked = support.panicked() => Err(panicked),
+    };
+    stop.cancel();
+    tasks.join().await;
     last.cancel();
     informers.join().await;
-    support.close();
-    support.wait().await;
+    support.join().await;
+    result
 }
 
 /// The controllers that `--controllers` means: the first word that fits a name decides, `*` comes last.

@@ -19,6 +19,7 @@ struct Counts {
     plans: u64,
     writes: u64,
     failures: u64,
+    panics: u64,
 }
 
 impl Metrics {
@@ -35,6 +36,11 @@ impl Metrics {
         self.counts.lock().entry(controller).or_default().failures += 1;
     }
 
+    /// A controller panicked over an object.
+    pub fn panicked(&self, controller: &'static str) {
+        self.counts.lock().entry(controller).or_default().panics += 1;
+    }
+
     /// This counts events that were not sent.
     pub fn counts_events(&self, dropped: Arc<AtomicU64>) {
         *self.dropped.lock() = dropped;
@@ -48,10 +54,11 @@ impl Metrics {
     /// The page of `/metrics`.
     pub fn page(&self) -> String {
         type Count = fn(&Counts) -> u64;
-        let families: [(&str, &str, Count); 3] = [
+        let families: [(&str, &str, Count); 4] = [
             ("controller_plans_total", "Plans made", |counts| counts.plans),
             ("controller_writes_total", "Writes planned", |counts| counts.writes),
             ("controller_failures_total", "Plans of which a write failed", |counts| counts.failures),
+            ("controller_panics_total", "Panics, each over one object", |counts| counts.panics),
         ];
         let mut page = String::new();
         for (name, help, count) in families {

@@ -18,7 +18,7 @@ mod tests;
 
 use crate::discovery::{Resource, discover};
 use crate::runtime::{Context, Queue, Task, execute};
-use client::{AnyCache, Cache, Change, Key};
+use client::{AnyCache, Cache, Change, Key, contained};
 use graph::{Deletion, Graph, Node, Owner, Uid};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,7 +32,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 const WORKERS: usize = 8;
 /// Resources that come and go without a CustomResourceDefinition are noticed after so long.
@@ -74,21 +73,14 @@ struct Monitor {
 
 impl Collector {
     async fn run(self: Arc<Self>) {
-        let tasks = TaskTracker::new();
         let definitions = self.context.informers.metadata::<CustomResourceDefinition>();
         let this = self.clone();
         definitions.subscribe(move |_| this.rediscover.notify_one());
-        let this = self.clone();
-        tasks.spawn(async move { this.follow_discovery().await });
         for _ in 0..WORKERS {
-            let this = self.clone();
-            tasks.spawn(async move { this.work().await });
+            let worker = self.clone();
+            self.context.tasks.spawn(self.context.name, async move { worker.work().await });
         }
-        tasks.close();
-        tasks.wait().await;
-        for monitor in self.monitors.lock().values() {
-            monitor.stop.cancel();
-        }
+        self.follow_discovery().await;
     }
 
     /// Keeps a watch of every resource that can be collected.
@@ -194,10 +186,15 @@ impl Collector {
                 () = shutdown.cancelled() => return,
                 key = self.queue.take() => key,
             };
-            match self.process(&key.name).await {
-                Ok(()) => self.queue.forget_failures(&key),
-                Err(why) => {
+            match contained(self.process(&key.name)).await {
+                Ok(Ok(())) => self.queue.forget_failures(&key),
+                Ok(Err(why)) => {
                     tracing::debug!(uid = key.name, why, "to be looked at again");
+                    self.queue.add_failed(key.clone());
+                }
+                Err(panic) => {
+                    tracing::error!(uid = key.name, panic, "the garbage collector panicked over an object");
+                    self.context.metrics.panicked(self.context.name);
                     self.queue.add_failed(key.clone());
                 }
             }

@@ -3,7 +3,7 @@
 use super::execute::{Failure, Seen, execute};
 use super::{Clock, Plan, Queue, Write};
 use crate::{Config, Metrics};
-use client::{AnyCache, Cache, Change, Informers, Key, Recorder};
+use client::{AnyCache, Cache, Change, Informers, Key, Recorder, Tasks, caught, contained};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use std::collections::HashMap;
@@ -12,7 +12,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// How many keys of a controller are worked on at once.
 const WORKERS: usize = 8;
@@ -39,6 +38,8 @@ pub struct Context {
     pub config: Arc<Config>,
     /// Counts what happens.
     pub metrics: Metrics,
+    /// Where it starts tasks of its own.
+    pub tasks: Tasks,
     /// Ends it.
     pub shutdown: CancellationToken,
 }
@@ -109,8 +110,16 @@ impl<C: Controller> Driver<C> {
     where
         K: Resource<DynamicType = ()> + Debug + Send + Sync + 'static,
     {
-        let queue = self.queue.clone();
-        cache.subscribe(move |change| keys(change).into_iter().for_each(|key| queue.add(key)));
+        let (queue, name, metrics) = (self.queue.clone(), self.context.name, self.context.metrics.clone());
+        cache.subscribe(move |change| match caught(|| keys(change)) {
+            Ok(keys) => keys.into_iter().for_each(|key| queue.add(key)),
+            // The cache goes on: others depend on it.
+            Err(panic) => {
+                let (kind, key) = (K::kind(&()), change.key());
+                tracing::error!(controller = name, %kind, %key, panic, "a controller panicked over a change");
+                metrics.panicked(name);
+            }
+        });
         self.reads(cache)
     }
 
@@ -160,13 +169,11 @@ impl<C: Controller> Driver<C> {
                 }
             }
         }
-        let (workers, this) = (TaskTracker::new(), Arc::new(self));
+        let this = Arc::new(self);
         for _ in 0..this.workers {
-            let this = this.clone();
-            workers.spawn(async move { this.work().await });
+            let worker = this.clone();
+            this.context.tasks.spawn(this.context.name, async move { worker.work().await });
         }
-        workers.close();
-        workers.wait().await;
     }
 
     async fn work(&self) {
@@ -178,10 +185,19 @@ impl<C: Controller> Driver<C> {
                 key = self.queue.take() => key,
             };
             // Not cut short by shutdown: a write under way is finished before somebody else may lead.
-            let seen = self.process(&key).await;
-            self.wait_until_seen(&key, seen).await;
+            match contained(self.process(&key)).await {
+                Ok(seen) => self.wait_until_seen(&key, seen).await,
+                Err(panic) => self.panicked(&key, &panic),
+            }
             self.queue.done(&key);
         }
+    }
+
+    /// One object that a controller cannot cope with must not keep it from all the others.
+    fn panicked(&self, key: &Key, panic: &str) {
+        tracing::error!(controller = self.context.name, %key, panic, "a controller panicked over an object");
+        self.context.metrics.panicked(self.context.name);
+        self.queue.add_failed(key.clone());
     }
 
     /// Observes, plans and executes; gives back what the caches have yet to see.
@@ -277,4 +293,88 @@ fn is_in(cache: &dyn AnyCache, write: &Seen) -> bool {
 
 fn cache_id(api_version: &str, plural: &str) -> String {
     format!("{api_version}/{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tokio::sync::mpsc;
+
+    /// Panics over the object `poison`, and tells of each that it looks at.
+    struct Fragile(mpsc::UnboundedSender<String>);
+
+    impl Controller for Fragile {
+        type View = String;
+
+        async fn observe(&self, key: &Key) -> kube::Result<Option<String>> {
+            self.0.send(key.name.clone()).expect("the test listens");
+            Ok(Some(key.name.clone()))
+        }
+
+        fn plan(&self, view: &String, _now: Timestamp) -> Plan {
+            assert!(view != "poison", "this was not expected");
+            Plan::default()
+        }
+    }
+
+    fn context() -> Context {
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));
+        let client = Client::try_from(nowhere).expect("a client");
+        let shutdown = CancellationToken::new();
+        Context {
+            name: "fragile-controller",
+            informers: Informers::new(client.clone(), shutdown.clone()),
+            recorder: Recorder::new(client.clone(), "test", "host".into(), shutdown.clone()).0,
+            clock: Clock::default(),
+            config: Arc::default(),
+            metrics: Metrics::default(),
+            tasks: Tasks::default(),
+            client,
+            shutdown,
+        }
+    }
+
+    fn config_map(name: &str) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(name.to_owned());
+        object.metadata.namespace = Some("default".to_owned());
+        object
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_of_its_object_only() {
+        let (sender, mut looked_at) = mpsc::unbounded_channel();
+        let context = context();
+        let driver = Driver::new(&context, Fragile(sender)).workers(1);
+        let queue = driver.queue();
+        queue.add(Key::new("default", "poison"));
+        queue.add(Key::new("default", "sound"));
+        context.tasks.spawn("driver", driver.task());
+        for expected in ["poison", "sound", "poison", "poison"] {
+            assert_eq!(looked_at.recv().await.as_deref(), Some(expected));
+        }
+        queue.add(Key::new("default", "later"));
+        while looked_at.recv().await.as_deref() != Some("later") {}
+        let page = context.metrics.page();
+        let panics = page.lines().find_map(|line| {
+            line.strip_prefix("controller_panics_total{controller=\"fragile-controller\"} ")?.parse().ok()
+        });
+        assert!(panics.is_some_and(|panics: u32| panics >= 3), "{page}");
+        context.shutdown.cancel();
+        context.tasks.join().await;
+    }
+
+    #[tokio::test]
+    async fn a_change_that_is_not_understood_does_not_stop_the_cache() {
+        let (sender, _looked_at) = mpsc::unbounded_channel();
+        let (context, cache) = (context(), Cache::<ConfigMap>::default());
+        let driver = Driver::new(&context, Fragile(sender)).watches(&cache, |change| {
+            assert!(change.key().name != "poison", "this was not expected");
+            vec![change.key()]
+        });
+        cache.apply(config_map("poison"));
+        cache.apply(config_map("sound"));
+        assert_eq!(driver.queue().take().await, Key::new("default", "sound"));
+    }
 }
