@@ -3,7 +3,7 @@
 use crate::preempt::Victim;
 use crate::scheduler::{Decision, Outcome, Target};
 use crate::volumes::ClaimAction;
-use client::{EventType, Recorder};
+use client::{EventType, Recorder, contained};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -62,7 +62,15 @@ impl Executor {
         let hands = Hands { client: self.client.clone(), recorder: self.recorder.clone() };
         let finished = self.finished.clone();
         self.tasks.spawn(async move {
-            let binding = hands.carry_out(decision).await;
+            // Also a panic gives back the room that was taken, and the pod to the queue.
+            let outcome = contained(hands.carry_out(&decision)).await.unwrap_or_else(|panic| {
+                tracing::error!(panic, ?decision, "a decision could not be carried out");
+                Some(Outcome::Failed)
+            });
+            let binding = match decision {
+                Decision::Bind { target, claims, .. } => outcome.map(|outcome| (target, claims, outcome)),
+                Decision::Refuse { .. } => None,
+            };
             // Room was counted; nobody listens only when the scheduler ends.
             let _ = finished.send(Finished { binding, began }).await;
         });
@@ -75,24 +83,22 @@ struct Hands {
 }
 
 impl Hands {
-    async fn carry_out(&self, decision: Decision) -> Option<(Target, Vec<ClaimAction>, Outcome)> {
+    /// What became of it, if it was a binding.
+    async fn carry_out(&self, decision: &Decision) -> Option<Outcome> {
         match decision {
-            Decision::Bind { target, node, claims } => {
-                let outcome = self.bind(&target, &node, &claims).await;
-                Some((target, claims, outcome))
-            }
+            Decision::Bind { target, node, claims } => Some(self.bind(target, node, claims).await),
             Decision::Refuse { target, message, is_news, nominated, victims, displaced } => {
-                self.tell(&target, EventType::Warning, "FailedScheduling", message.clone());
-                if is_news {
-                    self.refuse(&target, &message, nominated.as_deref()).await;
+                self.tell(target, EventType::Warning, "FailedScheduling", message.clone());
+                if *is_news {
+                    self.refuse(target, message, nominated.as_deref()).await;
                 }
-                for target in &displaced {
+                for target in displaced {
                     let status = json!({"status": {"nominatedNodeName": null}});
                     self.patch_status(&target.namespace, &target.name, &status).await;
                 }
-                let node = nominated.unwrap_or_default();
+                let node = nominated.as_deref().unwrap_or_default();
                 let evictions = victims.iter().filter(|victim| !victim.is_going);
-                futures::future::join_all(evictions.map(|victim| self.evict(victim, &target, &node))).await;
+                futures::future::join_all(evictions.map(|victim| self.evict(victim, target, node))).await;
                 None
             }
         }

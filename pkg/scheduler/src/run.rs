@@ -14,12 +14,11 @@ use crate::execute::{Executor, Finished};
 use crate::metrics::Attempt;
 use crate::scheduler::{Decision, Event, Outcome, Scheduler};
 use crate::watch::{SOURCES, watch};
-use client::{ConnectError, LeaderElection, LeaderError, Recorder};
+use client::{ConnectError, LeaderElection, LeaderError, Panicked, Recorder, Tasks};
 use kube::Client;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 const USER_AGENT: &str = "kube-scheduler";
 /// Events come with this name.
@@ -38,6 +37,9 @@ pub enum Error {
     /// Another replica leads.
     #[error(transparent)]
     Leader(#[from] LeaderError),
+    /// Without it the rest would decide by what is no longer so.
+    #[error("a part that cannot be missing is gone")]
+    Panicked(#[from] Panicked),
 }
 
 /// Runs until the token is cancelled, or leadership is lost.
@@ -49,40 +51,44 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
 /// As [`run`], with a client that there is already.
 pub async fn run_with(config: Config, client: Client, shutdown: CancellationToken) -> Result<(), Error> {
     if !config.leader_elect {
-        lead(&config, &client, shutdown).await;
-        return Ok(());
+        return Ok(lead(&config, &client, shutdown).await?);
     }
     let mut election =
         LeaderElection::new(client.clone(), &config.lease_namespace, &config.lease_name, &config.host);
     election.lease_duration = config.lease_duration;
     election.renew_deadline = config.renew_deadline;
     election.retry_period = config.retry_period;
-    election.run(shutdown, async |token| lead(&config, &client, token).await).await?;
-    Ok(())
+    let led = election.run(shutdown, async |token| lead(&config, &client, token).await).await?;
+    Ok(led.transpose()?.unwrap_or_default())
 }
 
-async fn lead(config: &Config, client: &Client, shutdown: CancellationToken) {
+async fn lead(config: &Config, client: &Client, shutdown: CancellationToken) -> Result<(), Panicked> {
     config.metrics.leading(true);
     let last = CancellationToken::new();
     let (recorder, sending) = Recorder::new(client.clone(), COMPONENT, config.host.clone(), last.clone());
     config.metrics.counts_events(recorder.dropped());
-    let tasks = TaskTracker::new();
-    tasks.spawn(sending);
+    let (tasks, stop) = (Tasks::default(), shutdown.child_token());
+    tasks.spawn("sending events", sending);
     let (sender, events) = mpsc::channel(MOST_EVENTS);
     for (kind, path) in SOURCES {
-        tasks.spawn(watch(client.clone(), *kind, path, sender.clone(), shutdown.clone()));
+        let watching = watch(client.clone(), *kind, path, sender.clone(), stop.clone());
+        tasks.spawn(format!("the watch of {path}"), watching);
     }
     drop(sender);
     let (executor, finished) = Executor::new(client.clone(), recorder, config.bindings_at_once);
     let scheduler =
         Scheduler::new(config.profiles.clone(), config.percentage_of_nodes_to_score, fastrand::u64(..));
     let mut worker = Loop { config, scheduler, executor, started: Instant::now() };
-    worker.run(events, finished, &shutdown).await;
+    let result = tokio::select! {
+        () = worker.run(events, finished, &shutdown) => Ok(()),
+        panicked = tasks.panicked() => Err(panicked),
+    };
+    stop.cancel();
     worker.executor.join().await;
     last.cancel();
-    tasks.close();
-    tasks.wait().await;
+    tasks.join().await;
     config.metrics.leading(false);
+    result
 }
 
 struct Loop<'a> {
