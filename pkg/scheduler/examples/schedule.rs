@@ -2,7 +2,7 @@
 //! real apiserver on the embedded store.
 //!
 //! ```text
-//! cargo run --release -p scheduler --example bench -- [--quick] [--shape NAME]
+//! cargo run --release -p scheduler --example schedule -- [--quick] [--shape NAME]
 //! ```
 //!
 //! Alone means: events go in as decoded records, decisions come out, and the API that carries them out takes no time.

@@ -2,7 +2,7 @@
 //! how much they ask of the API for each pod, and how much memory they take.
 //!
 //! ```text
-//! cargo run --release -p controllers --example bench -- [--quick]
+//! cargo run --release -p controllers --example converge -- [--quick]
 //! ```
 //!
 //! The apiserver, the scheduler and simulated nodes are in this process; the controllers are in another, so that their
