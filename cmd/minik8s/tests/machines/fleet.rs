@@ -5,7 +5,6 @@ use crate::support::{Node, traces};
 use testing::Switch;
 
 #[test]
-#[ignore = "after the last reset one process more than before is there now and then"]
 fn three_machines_join_lose_power_come_back_and_leave() {
     let switch = Switch::new();
     let mut nodes: Vec<Node> =

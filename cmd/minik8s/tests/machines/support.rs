@@ -112,10 +112,12 @@ impl Node {
 
 /// What a cluster leaves on a machine: containers, snapshots, devices, rules, mounts, files, processes.
 pub fn traces(node: &Node) -> Vec<String> {
-    // Images that a person has imported are that person's; tables without rules are the kernel's.
+    // Images that a person has imported are that person's; tables without rules are the kernel's. Processes are listed,
+    // not counted: how many of this script's own are there is a matter of luck.
     let script = "ctr -n k8s.io containers ls -q; ctr -n k8s.io snapshots ls | tail -n +2 | grep -v Committed; \
         ip -o link | cut -d: -f2 | cut -d@ -f1; iptables-save | grep '^-A\\|^:KUBE\\|^:MINIK'; \
         grep ' /var/lib/kubelet\\| /run/kubelet\\| /run/containerd' /proc/mounts; \
-        ls /etc/kubernetes /etc/minik8s /var/lib /var/log /usr/local/bin /usr/local/lib /run/netns 2>/dev/null; ls /proc | grep -c '^[0-9]'; ip route";
+        ls /etc/kubernetes /etc/minik8s /var/lib /var/log /usr/local/bin /usr/local/lib /run/netns 2>/dev/null; ip route; \
+        ps -e -o comm=,args= | grep -v '^sh \\|^ps \\|^grep '";
     node.machine.run("sh", &["-c", script]).lines().map(str::to_owned).collect()
 }
