@@ -5,6 +5,7 @@
 //! ```
 
 mod health;
+mod memory;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -68,6 +69,7 @@ where
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             stop.cancel();
         });
+        tokio::spawn(memory::release_after_start());
         run(flags, shutdown).await
     })
 }

@@ -1,0 +1,94 @@
+//! Memory that only the start of a program needs.
+
+use std::ptr::with_exposed_provenance_mut;
+use std::time::Duration;
+
+/// By then a program has read its flags, made its keys and filled its caches.
+const STARTED: Duration = Duration::from_secs(10);
+
+/// Once the program has started, unmaps its own code: most of it ran once. What is used again comes from the page cache,
+/// a few megabytes of some thirty.
+pub async fn release_after_start() {
+    tokio::time::sleep(STARTED).await;
+    release();
+}
+
+fn release() {
+    let Ok(smaps) = std::fs::read_to_string("/proc/self/smaps") else { return };
+    let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
+    for (start, length) in read_only(&smaps, &program.to_string_lossy()) {
+        // SAFETY: the range is a mapping of a file that nothing may write to and nothing has written to, so the kernel
+        // maps the same bytes again at the next access.
+        #[expect(unsafe_code, reason = "there is no safe door to madvise")]
+        let code = unsafe { libc::madvise(with_exposed_provenance_mut(start), length, libc::MADV_DONTNEED) };
+        if code != 0 {
+            tracing::debug!(error = %std::io::Error::last_os_error(), "the program's own pages stay mapped");
+        }
+    }
+}
+
+/// Where a file is mapped, in memory and of which length, such that it cannot be written to and has not been: the linker
+/// seals pages after it has changed them.
+fn read_only(smaps: &str, file: &str) -> Vec<(usize, usize)> {
+    let mut mappings = Vec::new();
+    let mut current = None;
+    for line in smaps.lines() {
+        if let Some(range) = header(line, file) {
+            current = range;
+        } else if let Some(anonymous) = line.strip_prefix("Anonymous:")
+            && let Some(range) = current.take()
+            && anonymous.trim() == "0 kB"
+        {
+            mappings.push(range);
+        }
+    }
+    mappings
+}
+
+/// Whether a line begins a mapping; and its range, if it is one of the file that is only read.
+fn header(line: &str, file: &str) -> Option<Option<(usize, usize)>> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    let (start, end) = (address(start)?, address(end)?);
+    let is_read_only = rest.starts_with("r-") && rest.ends_with(file);
+    Some(is_read_only.then_some((start, end - start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_has_written_to_is_released() {
+        let smaps = "\
+00200000-0045d000 r--p 00000000 fe:00 77 /usr/bin/minik8s
+Size:               2420 kB
+Anonymous:             0 kB
+0045d000-0145d000 r-xp 0025c000 fe:00 77 /usr/bin/minik8s
+Anonymous:             0 kB
+0145d000-0146d000 r--p 0125c000 fe:00 77 /usr/bin/minik8s
+Anonymous:             8 kB
+0146d000-0147d000 rw-p 0126c000 fe:00 77 /usr/bin/minik8s
+Anonymous:             0 kB
+7f0000000000-7f0000001000 r-xp 00000000 00:00 0 [vdso]
+Anonymous:             0 kB
+";
+        let ours = vec![(0x20_0000, 0x25_d000), (0x45_d000, 0x100_0000)];
+        assert_eq!(read_only(smaps, "/usr/bin/minik8s"), ours);
+    }
+
+    #[test]
+    fn a_program_goes_on_without_its_pages() {
+        let resident = || {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let program = std::env::current_exe().unwrap();
+            let mappings = read_only(&smaps, program.to_str().unwrap());
+            assert!(!mappings.is_empty(), "{smaps}");
+            mappings.len()
+        };
+        let before = resident();
+        release();
+        assert_eq!(resident(), before);
+    }
+}
