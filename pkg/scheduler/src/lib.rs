@@ -8,6 +8,7 @@
 //! [`Cluster`] and [`Scheduler`] are plain synchronous structures: events in, decisions out. [`run`] is the thin edge that
 //! connects them to an apiserver.
 
+mod answers;
 mod cluster;
 mod config;
 mod execute;

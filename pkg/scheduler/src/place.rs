@@ -83,21 +83,36 @@ impl Cluster {
         {
             return Ok(node);
         }
+        if let Some(refusal) = self.still_refused(&view, pod) {
+            return Err(refusal);
+        }
         let found = match &view.plan.names {
             Some(names) => self.among(&view, pod, &names.clone()),
             None => self.search(&view, pod, profile, search),
         };
-        let nodes = found.map_err(|(reasons, candidates)| {
-            let refusal = Arc::new(Refusal {
-                message: reasons.message(self.nodes.order.len(), &self.nodes.resource_names),
-                plugins: reasons.plugins(),
-                candidates,
-                is_final: false,
-            });
+        let nodes = found.map_err(|verdicts| {
+            let refusal = Arc::new(self.refusal(&verdicts));
             self.remember_refusal(pod, class, &refusal);
+            self.keep_answer(&view, pod, &refusal, verdicts);
             refusal
         })?;
         Ok(self.choose_node(&view, profile, search, &nodes))
+    }
+
+    /// What a pod is told whom these nodes, and all others by their names, have refused.
+    pub(crate) fn refusal(&self, verdicts: &[(NodeId, Reason)]) -> Refusal {
+        let (mut reasons, total) = (Tallied::default(), self.nodes.order.len());
+        if total > verdicts.len() {
+            reasons.add(Reason::NotNamed, (total - verdicts.len()) as u32);
+        }
+        verdicts.iter().for_each(|(_, reason)| reasons.add(*reason, 1));
+        let candidates = verdicts.iter().filter(|(_, reason)| reason.is_resolvable());
+        Refusal {
+            message: reasons.message(total, &self.nodes.resource_names),
+            plugins: reasons.plugins(),
+            candidates: candidates.map(|(node, _)| *node).collect(),
+            is_final: false,
+        }
     }
 
     /// What a decision about a class looks at, or why no node need be looked at.
@@ -126,7 +141,7 @@ impl Cluster {
         pod: PodId,
         profile: Profile,
         search: &mut Search,
-    ) -> Result<Vec<NodeId>, (Tallied, Vec<NodeId>)> {
+    ) -> Result<Vec<NodeId>, Vec<(NodeId, Reason)>> {
         let total = self.nodes.order.len();
         let enough = match profile {
             _ if view.plan.wants_most_free_memory => total,
@@ -135,26 +150,26 @@ impl Cluster {
         };
         let start = search.start % total;
         let mut found = Vec::with_capacity(enough.min(512));
-        let (mut reasons, mut candidates) = (Tallied::default(), Vec::new());
+        let mut refused = Vec::new();
         let mut looked_at = 0;
         for index in (start..total).chain(0..start) {
             let node = self.nodes.order[index];
             looked_at += 1;
             match self.check_reserved(view, pod, node) {
                 Ok(()) => found.push(node),
-                Err(reason) => {
-                    if reason.is_resolvable() {
-                        candidates.push(node);
-                    }
-                    reasons.add(reason, 1);
-                }
+                Err(reason) => refused.push((node, reason)),
             }
             if found.len() == enough {
                 break;
             }
         }
         search.start = (start + looked_at) % total;
-        if found.is_empty() { Err((reasons, candidates)) } else { Ok(found) }
+        if found.is_empty() {
+            // In the order of nodes, wherever the search began.
+            refused.rotate_right(start);
+            return Err(refused);
+        }
+        Ok(found)
     }
 
     /// The nodes of these names that fit.
@@ -163,30 +178,19 @@ impl Cluster {
         view: &View,
         pod: PodId,
         names: &[String],
-    ) -> Result<Vec<NodeId>, (Tallied, Vec<NodeId>)> {
-        let mut found = Vec::new();
-        let (mut reasons, mut candidates) = (Tallied::default(), Vec::new());
-        let mut others = self.nodes.order.len() as u32;
+    ) -> Result<Vec<NodeId>, Vec<(NodeId, Reason)>> {
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
         for name in names {
             let Some(node) = self.nodes.find(name).filter(|node| self.nodes.list[*node as usize].exists)
             else {
                 continue;
             };
-            others -= 1;
             match self.check_reserved(view, pod, node) {
                 Ok(()) => found.push(node),
-                Err(reason) => {
-                    if reason.is_resolvable() {
-                        candidates.push(node);
-                    }
-                    reasons.add(reason, 1);
-                }
+                Err(reason) => refused.push((node, reason)),
             }
         }
-        if others > 0 {
-            reasons.add(Reason::NotNamed, others);
-        }
-        if found.is_empty() { Err((reasons, candidates)) } else { Ok(found) }
+        if found.is_empty() { Err(refused) } else { Ok(found) }
     }
 
     fn choose_node(&self, view: &View, profile: Profile, search: &mut Search, nodes: &[NodeId]) -> NodeId {

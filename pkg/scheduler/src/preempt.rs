@@ -44,11 +44,17 @@ pub struct Preemption {
     pub displaced: Vec<PodId>,
 }
 
-struct Candidate {
-    node: NodeId,
+/// What it takes to make room on a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    /// Who must go, the most important first; empty where nobody need.
     victims: Vec<PodId>,
-    violations: usize,
+    cost: Cost,
 }
+
+/// What it costs to take a node: broken budgets, the most important victim, all their priorities, their number, and how
+/// long the most important have run.
+type Cost = (usize, i32, i64, usize, Reverse<i64>);
 
 impl Cluster {
     /// Finds a node where a pod that was refused would fit if lesser pods went, or says why there is none, in the words that
@@ -73,25 +79,22 @@ impl Cluster {
             if !candidates.is_empty() {
                 reasons.add(Reason::NoVictims, candidates.len() as u32);
             }
-            Vec::new()
+            None
         } else {
-            match self.look(class) {
-                Ok(view) => self.candidates(&view, pod, priority, candidates, offset, &mut reasons),
-                Err(_) => Vec::new(),
-            }
+            let view = self.look(class).ok();
+            view.and_then(|view| self.cheapest(&view, pod, candidates, offset, &mut reasons))
         };
-        let best = found.into_iter().min_by_key(|candidate| self.cost(candidate));
-        let Some(best) = best else {
+        let Some((node, victims)) = found else {
             let message = reasons.message(total, &self.nodes.resource_names);
             return Err(format!("preemption: {message}"));
         };
-        let name = self.node_name(best.node);
+        let name = self.node_name(node);
         let waiting = self.nominations.get(name).into_iter().flatten();
         let displaced = waiting.copied().filter(|other| self.class_of(*other).key.spec.priority < priority);
         Ok(Preemption {
-            node: best.node,
+            node,
             displaced: displaced.collect(),
-            victims: best.victims.into_iter().map(|pod| self.victim(pod)).collect(),
+            victims: victims.into_iter().map(|pod| self.victim(pod)).collect(),
         })
     }
 
@@ -106,48 +109,61 @@ impl Cluster {
             })
     }
 
-    fn candidates(
+    /// Of some of these nodes, from `offset` on, the one where making room costs least.
+    fn cheapest(
         &mut self,
         view: &View,
         pod: PodId,
-        priority: i32,
         nodes: &[NodeId],
         offset: usize,
         reasons: &mut Tallied,
-    ) -> Vec<Candidate> {
+    ) -> Option<(NodeId, Vec<PodId>)> {
         let enough = (nodes.len() * LEAST_PERCENT / 100).max(LEAST_CANDIDATES).min(nodes.len());
-        let is_local = self.is_local(view);
-        let (mut found, mut has_unviolating) = (Vec::new(), false);
+        let mut rooms = self.take_rooms(view, pod);
+        let mut best: Option<(Cost, NodeId, usize)> = None;
+        let (mut found, mut has_unviolating) = (0, false);
         for index in 0..nodes.len() {
             let node = nodes[(index + offset) % nodes.len()];
-            let victims: Vec<PodId> = self.nodes.list[node as usize]
-                .pods
-                .iter()
-                .copied()
-                .filter(|other| self.class_of(*other).key.spec.priority < priority)
-                .collect();
-            if victims.is_empty() {
-                reasons.add(Reason::NoVictims, 1);
-                continue;
-            }
-            let selected = if is_local {
-                self.select_by_amounts(view, pod, node, victims)
-            } else {
-                self.select_by_trial(view, pod, node, victims)
-            };
-            match selected {
-                Ok((victims, violations)) if !victims.is_empty() => {
-                    has_unviolating |= violations == 0;
-                    found.push(Candidate { node, victims, violations });
-                    if has_unviolating && found.len() >= enough {
+            let Some(position) = self.nodes.position(node) else { continue };
+            match rooms[position].get_or_insert_with(|| self.make_room(view, pod, node)) {
+                Ok(room) if room.victims.is_empty() => {}
+                Ok(room) => {
+                    found += 1;
+                    has_unviolating |= room.cost.0 == 0;
+                    if best.as_ref().is_none_or(|(least, _, _)| room.cost < *least) {
+                        best = Some((room.cost, node, position));
+                    }
+                    if has_unviolating && found >= enough {
                         break;
                     }
                 }
-                Ok(_) => {}
-                Err(reason) => reasons.add(reason, 1),
+                Err(reason) => reasons.add(*reason, 1),
             }
         }
-        found
+        let best = best.and_then(|(_, node, position)| match &rooms[position] {
+            Some(Ok(room)) => Some((node, room.victims.clone())),
+            _ => None,
+        });
+        self.keep_rooms(view, rooms);
+        best
+    }
+
+    /// Who must go from a node, so that the pod fits.
+    fn make_room(&mut self, view: &View, pod: PodId, node: NodeId) -> Result<Room, Reason> {
+        let priority = self.classes[view.class].key.spec.priority;
+        let here = self.nodes.list[node as usize].pods.iter().copied();
+        let lesser: Vec<PodId> =
+            here.filter(|other| self.class_of(*other).key.spec.priority < priority).collect();
+        if lesser.is_empty() {
+            return Err(Reason::NoVictims);
+        }
+        let (victims, violations) = if self.is_local(view) {
+            self.select_by_amounts(view, pod, node, lesser)?
+        } else {
+            self.select_by_trial(view, pod, node, lesser)?
+        };
+        let cost = self.cost(&victims, violations);
+        Ok(Room { victims, cost })
     }
 
     /// Victims where only amounts decide: nothing is moved, only added up.
@@ -268,16 +284,13 @@ impl Cluster {
         (Reverse(self.class_of(pod).key.spec.priority), self.pods[pod].started)
     }
 
-    /// What it costs to take a node: broken budgets, the most important victim, all their priorities, their number, and
-    /// how long the most important have run.
-    fn cost(&self, candidate: &Candidate) -> (usize, i32, i64, usize, Reverse<i64>) {
+    fn cost(&self, victims: &[PodId], violations: usize) -> Cost {
         let priority = |pod: &PodId| self.class_of(*pod).key.spec.priority;
-        let highest = candidate.victims.iter().map(priority).max().unwrap_or(i32::MIN);
-        let sum =
-            candidate.victims.iter().map(|pod| i64::from(priority(pod)) + i64::from(i32::MAX) + 1).sum();
-        let most_important = candidate.victims.iter().filter(|pod| priority(pod) == highest);
+        let highest = victims.iter().map(priority).max().unwrap_or(i32::MIN);
+        let sum = victims.iter().map(|pod| i64::from(priority(pod)) + i64::from(i32::MAX) + 1).sum();
+        let most_important = victims.iter().filter(|pod| priority(pod) == highest);
         let earliest = most_important.map(|pod| self.pods[*pod].started).min().unwrap_or(i64::MAX);
-        (candidate.violations, highest, sum, candidate.victims.len(), Reverse(earliest))
+        (violations, highest, sum, victims.len(), Reverse(earliest))
     }
 
     fn victim(&self, pod: PodId) -> Victim {

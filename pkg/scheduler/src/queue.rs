@@ -124,9 +124,7 @@ impl Queue {
 
     /// Tries those again for which something may have changed: `helps` gets the pod and the filters that refused it.
     pub(crate) fn wake(&mut self, now_ms: u64, mut helps: impl FnMut(PodId, u32) -> bool) {
-        let waiting = self.unschedulable.iter().copied();
-        let woken: Vec<PodId> = waiting.filter(|pod| helps(*pod, self.items[pod].plugins)).collect();
-        for pod in woken {
+        for pod in self.unschedulable_if(|pod, item| helps(pod, item.plugins)) {
             let item = &self.items[&pod];
             if item.tried_ms + item.backoff_ms() <= now_ms {
                 self.activate(pod);
@@ -204,10 +202,17 @@ impl Queue {
         }
         if now_ms >= self.next_flush_ms {
             self.next_flush_ms = now_ms + LONGEST_WAIT_MS / 10;
-            let is_old = |pod: &PodId| self.items[pod].tried_ms + LONGEST_WAIT_MS <= now_ms;
-            let old: Vec<PodId> = self.unschedulable.iter().copied().filter(is_old).collect();
+            let old = self.unschedulable_if(|_, item| item.tried_ms + LONGEST_WAIT_MS <= now_ms);
             old.into_iter().for_each(|pod| self.activate(pod));
         }
+    }
+
+    /// Those that wait for an event and of which this is so; who came first is first.
+    fn unschedulable_if(&self, mut is: impl FnMut(PodId, &Item) -> bool) -> Vec<PodId> {
+        let waiting = self.unschedulable.iter().copied();
+        let mut found: Vec<PodId> = waiting.filter(|pod| is(*pod, &self.items[pod])).collect();
+        found.sort_unstable_by_key(|pod| self.items[pod].ticket);
+        found
     }
 }
 

@@ -390,16 +390,12 @@ impl Scheduler {
             if refused_by & !plugin::LOCAL != 0 {
                 return true;
             }
-            let record = &cluster.pods[pod];
-            match (record.nominated.is_some(), by_class.get(&record.class)) {
-                (false, Some(fits)) => *fits,
-                _ => {
-                    let class = record.class;
-                    let fits = cluster.would_fit(pod, node);
-                    by_class.insert(class, fits);
-                    fits
-                }
+            let class = cluster.pods[pod].class;
+            if cluster.waits_for(pod, node) {
+                // The place that is kept for it is not in its own way.
+                return cluster.would_fit(pod, node);
             }
+            *by_class.entry(class).or_insert_with(|| cluster.would_fit(pod, node))
         });
     }
 

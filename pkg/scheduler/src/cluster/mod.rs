@@ -13,6 +13,7 @@ pub(crate) mod plan;
 #[cfg(test)]
 mod tests;
 
+use crate::answers::Answers;
 use crate::rules::{Compiled, NodeRules, Verdict};
 use crate::slab::Slab;
 use crate::terms::{Namespaces, Terms, parse};
@@ -117,6 +118,8 @@ pub struct Cluster {
     pub(crate) claims_in_use: HashMap<String, u32>,
     /// What pods of a class were told at a generation.
     pub(crate) refusals: (u64, HashMap<u32, Arc<crate::place::Refusal>>),
+    /// What nodes said, as long as they are as they were.
+    pub(crate) answers: Answers,
     /// Changes with everything that a decision depends on.
     pub(crate) generation: u64,
 }
@@ -135,6 +138,10 @@ impl Cluster {
         }
         if change != NodeChange::default() {
             self.generation += 1;
+            self.answers.node_changed(id, &self.nodes);
+        }
+        if change.added {
+            self.answers.clear();
         }
         (id, change)
     }
@@ -143,6 +150,7 @@ impl Cluster {
     pub fn delete_node(&mut self, name: &str) {
         let Some(id) = self.nodes.remove(name) else { return };
         self.generation += 1;
+        self.answers.clear();
         self.look_again(id);
     }
 
@@ -197,6 +205,9 @@ impl Cluster {
             self.put(id, is_on);
             was_on.into_iter().for_each(|node| self.nodes.release(node));
         }
+        if old_class != class {
+            self.nomination_changed(id);
+        }
         if known.is_some() {
             self.drop_class(old_class);
         }
@@ -250,7 +261,13 @@ impl Cluster {
         pod.generation = wire.metadata.generation;
         pod.is_assumed &= node_name.is_empty();
         if let Some(started) = &wire.status.start_time {
-            pod.started = started.parse::<jiff::Timestamp>().map_or(i64::MAX, jiff::Timestamp::as_second);
+            let started = started.parse::<jiff::Timestamp>().map_or(i64::MAX, jiff::Timestamp::as_second);
+            if std::mem::replace(&mut pod.started, started) != started
+                && let Some(node) = pod.on()
+            {
+                // Who must go first depends on it.
+                self.answers.node_changed(node, &self.nodes);
+            }
         }
     }
 
@@ -291,6 +308,7 @@ impl Cluster {
             return;
         }
         self.generation += 1;
+        self.nomination_changed(id);
         if let Some(old) = self.pods[id].nominated.take()
             && let Some(pods) = self.nominations.get_mut(&old)
         {
@@ -302,7 +320,19 @@ impl Cluster {
         if let Some(node) = node {
             self.pods[id].nominated = Some(node.into());
             self.nominations.entry(node.into()).or_default().push(id);
+            self.nomination_changed(id);
         }
+    }
+
+    /// Whether a place on this node is reserved for the pod.
+    pub(crate) fn waits_for(&self, id: PodId, node: NodeId) -> bool {
+        self.pods[id].nominated.as_deref().is_some_and(|name| name == self.node_name(node))
+    }
+
+    /// Something about a pod that may wait for a place changed.
+    fn nomination_changed(&mut self, id: PodId) {
+        let node = self.pods[id].nominated.as_deref().and_then(|name| self.nodes.find(name));
+        node.into_iter().for_each(|node| self.answers.node_changed(node, &self.nodes));
     }
 
     /// Places a pod that is nowhere.
@@ -327,6 +357,7 @@ impl Cluster {
     /// Counts a pod in or out on a node, everywhere.
     fn account(&mut self, id: PodId, node: NodeId, by: i32) {
         self.generation += 1;
+        self.answers.node_changed(node, &self.nodes);
         let pod = &self.pods[id];
         let class = &self.classes[pod.class];
         self.nodes.usage[node as usize].add(class, i64::from(by));
@@ -386,6 +417,7 @@ impl Cluster {
 
     /// Takes over a budget.
     pub fn set_budget(&mut self, budget: wire::Selecting) {
+        self.answers.clear();
         let key = key(&budget.metadata.namespace, &budget.metadata.name);
         self.budgets.insert(
             key,
@@ -400,6 +432,7 @@ impl Cluster {
 
     /// Forgets a budget, by namespace and name.
     pub fn delete_budget(&mut self, key: &str) {
+        self.answers.clear();
         self.budgets.remove(key);
     }
 

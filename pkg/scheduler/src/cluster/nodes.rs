@@ -90,6 +90,12 @@ impl Nodes {
         self.by_name.get(name).copied()
     }
 
+    /// Where a node stands in the order, if it exists.
+    pub(crate) fn position(&self, id: u32) -> Option<usize> {
+        let node = &self.list[id as usize];
+        node.exists.then_some(node.position)
+    }
+
     /// The number of a node; a new one if it was never heard of.
     pub(crate) fn number(&mut self, name: &str) -> u32 {
         if let Some(id) = self.find(name) {

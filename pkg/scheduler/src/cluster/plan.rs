@@ -169,6 +169,7 @@ impl Cluster {
         self.class_ids.remove(&class.key);
         // Its number will be another's, who was not refused.
         self.refusals.1.remove(&id);
+        self.answers.forget_class(id);
         for carried in class.carried {
             if self.terms.let_go(carried.held) {
                 for (_, class) in self.classes.iter_mut() {
@@ -394,6 +395,7 @@ impl Cluster {
     /// After namespaces changed their labels: who matches what is decided again.
     pub(super) fn match_again(&mut self) {
         self.generation += 1;
+        self.answers.clear();
         let mut is_needed = false;
         for (_, tally) in self.terms.tallies.iter_mut() {
             if tally.spec.matcher.looks_at_namespaces() {
