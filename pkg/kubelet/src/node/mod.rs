@@ -35,6 +35,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How often a status is written that says nothing new.
 const REPORT_EVERY: Duration = Duration::from_secs(5 * 60);
 const RETRY: Duration = Duration::from_secs(1);
+/// How soon an apiserver is asked again that did not register the node: at the start of a cluster it is not there yet.
+const REGISTER_AGAIN: Duration = Duration::from_millis(200);
 
 /// How the node presents itself.
 #[derive(Debug, Clone)]
@@ -110,6 +112,7 @@ impl NodeAgent {
     async fn keep(&self) {
         let mut written: Option<(NodeStatus, tokio::time::Instant)> = None;
         let mut registered = false;
+        let mut refused = String::new();
         loop {
             if self.node.borrow().is_none() && written.is_some() {
                 (registered, written) = (false, None);
@@ -128,8 +131,12 @@ impl NodeAgent {
                         );
                     }
                     Err(error) => {
-                        tracing::warn!(error = crate::error::chain(&error), "register this node");
-                        tokio::time::sleep(RETRY).await;
+                        let why = crate::error::chain(&error);
+                        if why != refused {
+                            tracing::warn!(error = why, "register this node");
+                            refused = why;
+                        }
+                        tokio::time::sleep(REGISTER_AGAIN).await;
                         continue;
                     }
                 }
