@@ -53,6 +53,8 @@ pub(crate) struct Known {
     /// Static pods that wait until one of the same name has ended.
     waiting: BTreeMap<Name, Arc<Pod>>,
     statics: Vec<Arc<Pod>>,
+    /// Static pods that end. One of them may be wanted again before it has ended: its uid follows from its file.
+    ending: BTreeSet<String>,
     mirrors: BTreeMap<Name, Arc<Pod>>,
     mirror_work: JoinSet<Result<(), kube::Error>>,
     listed_mirrors: bool,
@@ -101,6 +103,7 @@ impl Pods {
             Change::Status { pod, status, finished } => self.statuses.set(&pod, &status, finished),
             Change::Gone(uid) => {
                 self.statuses.forget(&uid);
+                self.known.ending.remove(&uid);
                 self.start_waiting();
             }
             Change::Node => self.node_changed.notify_one(),
@@ -163,9 +166,14 @@ impl Pods {
         let wanted: BTreeSet<&String> = pods.iter().filter_map(|pod| pod.metadata.uid.as_ref()).collect();
         let mut gone = self.known.statics.clone();
         gone.retain(|pod| pod.metadata.uid.as_ref().is_some_and(|uid| !wanted.contains(uid)));
-        gone.into_iter().for_each(|pod| self.gone(pod));
-        let is_new =
-            |pod: &&Arc<Pod>| pod.metadata.uid.as_ref().is_some_and(|uid| self.provider.get(uid).is_none());
+        for pod in gone {
+            self.known.ending.extend(pod.metadata.uid.clone().filter(|uid| self.provider.get(uid).is_some()));
+            self.gone(pod);
+        }
+        let is_new = |pod: &&Arc<Pod>| {
+            let uid = pod.metadata.uid.as_ref();
+            uid.is_some_and(|uid| self.known.ending.contains(uid) || self.provider.get(uid).is_none())
+        };
         let new = pods.iter().filter(is_new).map(|pod| (name_of(pod), pod.clone())).collect();
         self.known.waiting = new;
         self.known.statics = pods;

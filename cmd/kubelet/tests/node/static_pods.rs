@@ -6,7 +6,7 @@ use testing::eventually;
 
 fn manifest(line: &str) -> String {
     format!(
-        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  \
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  terminationGracePeriodSeconds: 2\n  containers:\n  \
          - name: c\n    image: busybox\n    imagePullPolicy: IfNotPresent\n    command: [sh, -c, '{line}']\n"
     )
 }
@@ -41,6 +41,18 @@ fn a_folder_of_pods_without_an_apiserver() {
         std::fs::write(&file, manifest("echo third; sleep 1")).expect("written");
         eventually("it comes back", || async {
             (machine.output("web-n1", "c").matches("third").count() >= 2).then_some(())
+        })
+        .await;
+        // One whose file is taken away and put back while it ends is started again.
+        let slow = manifest(&format!("trap \"echo asked to end; sleep 1000\" TERM; echo fourth; {FOREVER}"));
+        std::fs::write(&file, &slow).expect("written");
+        said("fourth").await;
+        std::fs::remove_file(&file).expect("removed");
+        said("asked to end").await;
+        std::fs::write(&file, &slow).expect("written");
+        eventually("it is back", || async {
+            let output = machine.output("web-n1", "c");
+            (output.contains("fourth") && !output.contains("asked to end")).then_some(())
         })
         .await;
         std::fs::remove_file(&file).expect("removed");
