@@ -36,6 +36,11 @@ impl History {
         self.changes.push((now, to - from));
     }
 
+    /// A change that was to be made now was not: it must not hold the next one back.
+    pub fn not_scaled(&mut self, now: Timestamp) {
+        self.changes.retain(|(at, _)| *at != now);
+    }
+
     fn recommend(&mut self, replicas: i32, now: Timestamp) {
         let is_recent = |at: &Timestamp| now.duration_since(*at) <= LONGEST;
         self.recommendations.retain(|(at, _)| is_recent(at));
@@ -140,7 +145,8 @@ pub fn limit(
     (wanted, "DesiredWithinRange", "the desired count is within the acceptable range")
 }
 
-/// How far the policies let it go, up (1) or down (-1).
+/// How far the policies let it go, up (1) or down (-1): so far from where it was when the period began, as upstream has it.
+/// What was added within the period may thus be taken away again with what the policy allows on top.
 fn rate(history: &History, current: i32, rules: &HPAScalingRules, direction: i32, now: Timestamp) -> i32 {
     let select = rules.select_policy.as_deref().unwrap_or("Max");
     if select == "Disabled" {

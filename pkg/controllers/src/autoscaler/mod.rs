@@ -14,7 +14,7 @@ mod metrics;
 mod tests;
 
 use crate::pods;
-use crate::runtime::{Context, Controller, Driver, Note, Plan, Target, Task, Verb, Write};
+use crate::runtime::{Context, Controller, Driver, Failure, Note, Plan, Target, Task, Verb, Write};
 use api::selector::LabelSelector;
 use behavior::{History, Limits};
 use calculate::{Periods, Tolerances};
@@ -127,6 +127,27 @@ impl Controller for Autoscalers {
             histories.retain(|uid, _| known.contains(uid));
         }
         plan
+    }
+
+    fn status_after_failure(
+        &self,
+        view: &View,
+        _plan: &Plan,
+        failure: &Failure,
+        now: Timestamp,
+    ) -> Option<Write> {
+        let uid = view.autoscaler.uid().unwrap_or_default();
+        if let Some(history) = self.history.lock().get_mut(&uid) {
+            history.not_scaled(now);
+        }
+        if failure.is_conflict() {
+            // It is tried again at once.
+            return None;
+        }
+        let mut decision = Decision::new(view, &self.settings, now);
+        let why = format!("the HPA controller was unable to update the target scale: {}", failure.message());
+        decision.condition("AbleToScale", false, "FailedUpdateScale", why);
+        decision.finish().0.status
     }
 }
 

@@ -206,6 +206,64 @@ fn policies_limit_the_rate() {
     assert_eq!(condition(&limited, "ScalingLimited"), "True ScaleUpLimit");
 }
 
+/// One pod per ten minutes, down, without waiting.
+fn slowly_down() -> Value {
+    json!({"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max",
+        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 600}]}}})
+}
+
+#[test]
+fn what_changed_within_the_period_limits_the_way_down() {
+    let cases: &[(&str, &[(i32, i32, i64)], i32, Option<i64>)] = &[
+        ("one at a time", &[], 3, Some(2)),
+        ("one has just gone", &[(4, 3, 1)], 3, None),
+        ("one went when the period began", &[(4, 3, 600)], 3, Some(2)),
+        ("one went a moment later", &[(4, 3, 599)], 3, None),
+        ("one that has just come goes as well, as upstream has it", &[(2, 3, 1)], 3, Some(1)),
+        ("one that came before the period does not", &[(2, 3, 601)], 3, Some(2)),
+        ("one came and went", &[(3, 4, 20), (4, 3, 10)], 3, Some(2)),
+    ];
+    for (what, changes, current, expected) in cases {
+        let mut history = History::default();
+        for (from, to, ago) in *changes {
+            history.scaled(*from, *to, now() - SignedDuration::from_secs(*ago));
+        }
+        let (plan, after) = plan(&view(&[5; 3], *current, slowly_down(), history), &settings(), now());
+        assert_eq!(size(&plan), *expected, "{what}");
+        let why = if *expected == Some(1) { "True TooFewReplicas" } else { "True ScaleDownLimit" };
+        assert_eq!(condition(&plan, "ScalingLimited"), why, "{what}");
+        // It is done, and not done again before its time.
+        if let Some(size) = *expected {
+            let size = i32::try_from(size).expect("few");
+            let soon = now() + SignedDuration::from_secs(1);
+            let (next, _) = super::plan(&view(&[5; 3], size, slowly_down(), after), &settings(), soon);
+            assert_eq!(super::tests::size(&next), None, "{what}, and then");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_failed_is_tried_again_at_once() {
+    let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));
+    let controller = Autoscalers {
+        autoscalers: Cache::default(),
+        pods: Cache::default(),
+        client: Client::try_from(nowhere).expect("a client"),
+        history: Mutex::default(),
+        settings: settings(),
+    };
+    let before = view(&[5; 3], 3, slowly_down(), History::default());
+    let first = controller.plan(&before, now());
+    assert_eq!(size(&first), Some(2));
+    let refused = kube::core::Status::failure("no", "Forbidden").with_code(403);
+    let failure = Failure { write: first.writes[0].clone(), error: kube::Error::Api(refused.boxed()) };
+    let status = controller.status_after_failure(&before, &first, &failure, now()).expect("a status");
+    assert_eq!(status.body["status"]["conditions"][0]["reason"], "FailedUpdateScale");
+    let history = controller.history.lock().values().next().cloned().expect("it is remembered");
+    let again = controller.plan(&View { history, ..before }, now() + SignedDuration::from_secs(1));
+    assert_eq!(size(&again), Some(2));
+}
+
 #[test]
 fn bounds_hold_whatever_the_metrics_say() {
     let (plan_many, _) = plan(&view(&[100; 3], 30, json!({}), History::default()), &settings(), now());

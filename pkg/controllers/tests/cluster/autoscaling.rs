@@ -95,12 +95,24 @@ async fn autoscalers_follow_use_at_the_pace_of_their_behavior() {
     let found = api::<Deployment>(client).get("eager").await.expect("get");
     assert_eq!(found.spec.and_then(|spec| spec.replicas), Some(4), "it may be needed again");
 
-    // Deleting one stops it, whatever its pods use.
-    api::<HorizontalPodAutoscaler>(client).delete("steady", &Default::default()).await.expect("delete");
-    idle("steady").await;
+    // The other goes down one at a time. That it went up must be a while ago: what was added within the interval may be taken
+    // back at once.
     cluster.clock.step(SignedDuration::from_secs(601));
+    idle("steady").await;
+    until_replicas(client, "steady", 2).await;
+    until_condition(client, "steady", "ScalingLimited", "ScaleDownLimit").await;
     until_replicas(client, "eager", 1).await;
     let found = api::<Deployment>(client).get("steady").await.expect("get");
-    assert_eq!(found.spec.and_then(|spec| spec.replicas), Some(3));
+    assert_eq!(found.spec.and_then(|spec| spec.replicas), Some(2), "one less, and no less before its time");
+
+    // Deleting one stops it, whatever its pods use. Who sees what was made later has seen that it is gone.
+    api::<HorizontalPodAutoscaler>(client).delete("steady", &Default::default()).await.expect("delete");
+    create::<HorizontalPodAutoscaler>(client, autoscaler("later", json!({}))).await;
+    until_condition(client, "later", "AbleToScale", "FailedGetScale").await;
+    cluster.clock.step(SignedDuration::from_secs(601));
+    create::<HorizontalPodAutoscaler>(client, autoscaler("last", json!({}))).await;
+    until_condition(client, "last", "AbleToScale", "FailedGetScale").await;
+    let found = api::<Deployment>(client).get("steady").await.expect("get");
+    assert_eq!(found.spec.and_then(|spec| spec.replicas), Some(2));
     cluster.stop().await;
 }
