@@ -3,7 +3,7 @@
 //! Files named `.malformed.yaml` stand in the document as they are, and beside them what they were meant to be. The
 //! machine is called vmeet2, as in the document.
 
-use crate::support::Node;
+use crate::support::{Datastore, Node};
 use std::path::Path;
 use std::process::Output;
 use testing::Switch;
@@ -55,6 +55,15 @@ impl Walk {
 
 #[test]
 fn the_seeds_document_can_be_typed_as_it_stands() {
+    walk(Datastore::Embedded);
+}
+
+#[test]
+fn the_seeds_document_can_be_typed_on_etcd() {
+    walk(Datastore::Etcd);
+}
+
+fn walk(datastore: Datastore) {
     let switch = Switch::new();
     let node = Node::boot(&switch, "vmeet2", 1);
     let files = node.machine.path("/etc/seed");
@@ -67,7 +76,7 @@ fn the_seeds_document_can_be_typed_as_it_stands() {
         format!("kind: Node\nmetadata:\n  name: vmeet2\nspec:\n  masterIp: {address}\n  nodeIp: {address}\n");
     std::fs::write(files.join("vmeet2.yaml"), own).expect("written");
     let walk = Walk { node };
-    walk.types("kubeadm init");
+    walk.types(&datastore.init().join(" "));
     assert!(walk.types("kubeadm join --config=/etc/seed/vmeet2.yaml").contains("nothing to do"));
     walk.types("kubeadm version");
     walk.node.import("golang");

@@ -20,6 +20,31 @@ static PROGRAM: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
     (folder, program)
 });
 
+/// What a cluster keeps its objects in. What people do with a cluster is tried on both.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Datastore {
+    Embedded,
+    Etcd,
+}
+
+impl Datastore {
+    /// `kubeadm init` on it.
+    pub fn init(self) -> &'static [&'static str] {
+        match self {
+            Datastore::Embedded => &["kubeadm", "init"],
+            Datastore::Etcd => &["kubeadm", "init", "--datastore", "etcd"],
+        }
+    }
+
+    /// How many pods are the control plane.
+    pub fn pods(self) -> usize {
+        match self {
+            Datastore::Embedded => 3,
+            Datastore::Etcd => 4,
+        }
+    }
+}
+
 /// A machine on which kubeadm, kubectl and the others are called.
 pub struct Node {
     pub machine: Machine,
