@@ -45,12 +45,15 @@ impl ImageGc {
     /// Until the token is cancelled.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut known = BTreeMap::new();
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = shutdown.cancelled() => return,
+        let collect = async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                self.look(&mut known, Timestamp::now()).await;
             }
-            self.look(&mut known, Timestamp::now()).await;
+        };
+        tokio::select! {
+            () = collect => {}
+            () = shutdown.cancelled() => {}
         }
     }
 

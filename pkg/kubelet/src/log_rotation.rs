@@ -33,17 +33,20 @@ pub(crate) async fn run(
     limits: Limits,
     shutdown: CancellationToken,
 ) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = shutdown.cancelled() => return,
-        }
-        for pod in table.pods() {
-            let running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-            if running {
-                rotate_pod(&shared, &pod_ref(&pod), limits).await;
+    let rotate = async {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            for pod in table.pods() {
+                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                if phase == Some("Running") {
+                    rotate_pod(&shared, &pod_ref(&pod), limits).await;
+                }
             }
         }
+    };
+    tokio::select! {
+        () = rotate => {}
+        () = shutdown.cancelled() => {}
     }
 }
 

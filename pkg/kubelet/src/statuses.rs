@@ -57,7 +57,7 @@ impl Entry {
     /// Whether the API has something else than was written last; then it is to be written again.
     fn is_contradicted_by(&mut self, pod: &Pod) -> bool {
         let Some(status) = &pod.status else { return false };
-        if self.in_flight || self.dirty || version(pod) <= self.version {
+        if self.in_flight || self.dirty || version(pod) <= self.version || *status == self.status {
             return false;
         }
         let has = own_word(status);

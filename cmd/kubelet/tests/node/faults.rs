@@ -6,6 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 use testing::eventually;
 
 const FOREVER: &str = "while true; do sleep 0.1; done";
@@ -230,6 +231,31 @@ fn whatever_dies_the_pods_are_back() {
         for name in ["a", "b", "once", "ends"] {
             machine.delete(name).await;
         }
+        machine.nothing_is_left().await;
+    });
+}
+
+#[test]
+fn a_containerd_that_does_not_answer_holds_up_nobody() {
+    on_a_network_of_its_own(|| async {
+        let mut machine = Machine::ready().await;
+        machine.create("stays", runs(FOREVER)).await;
+        let before = machine.until("stays", "it is ready", is_ready).await;
+        let containerd = Pid::from_raw(machine.containerd.pid().try_into().expect("a pid"));
+        kill(containerd, Signal::SIGSTOP).expect("stopped");
+        machine.until_node("Ready", "False").await;
+        // One that has worked with it ends, and one that never heard of it.
+        let mut took = vec![machine.terminate()];
+        machine.start();
+        eventually("it runs", || async { machine.log().contains("kubelet runs").then_some(()) }).await;
+        took.push(machine.terminate());
+        kill(containerd, Signal::SIGCONT).expect("it goes on");
+        assert!(took.iter().all(|took| *took < Duration::from_secs(5)), "{took:?}");
+        machine.start();
+        machine.until_node("Ready", "True").await;
+        let after = machine.until("stays", "it is ready", is_ready).await;
+        assert_eq!(container(&after)["containerID"], container(&before)["containerID"]);
+        machine.delete("stays").await;
         machine.nothing_is_left().await;
     });
 }

@@ -193,6 +193,17 @@ impl Machine {
         }
     }
 
+    /// Asks it to end, and waits until it has. How long that took.
+    pub fn terminate(&mut self) -> Duration {
+        let began = Instant::now();
+        if let Some(mut kubelet) = self.kubelet.take() {
+            let pid = nix::unistd::Pid::from_raw(kubelet.id().try_into().expect("a pid"));
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+            assert!(kubelet.wait().expect("it ends").success(), "{}", self.log());
+        }
+        began.elapsed()
+    }
+
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.server().admin(), "default")
     }

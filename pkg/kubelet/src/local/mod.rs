@@ -41,6 +41,8 @@ use tokio_util::task::TaskTracker;
 
 /// A runtime that does not answer is asked again after this long.
 const RUNTIME_RETRY: Duration = Duration::from_secs(1);
+/// A runtime that takes longer to say its version is as good as away.
+const RUNTIME_ANSWERS: Duration = Duration::from_secs(10);
 
 /// What the local node is told once.
 pub(crate) struct Settings {
@@ -176,10 +178,11 @@ impl PodProvider for LocalNode {
         loop {
             self.pulse.begin();
             let keep = self.keep.lock().clone();
-            if let Some(keep) = &keep
-                && self.sweep(keep).await
-            {
-                *self.keep.lock() = None;
+            if let Some(keep) = &keep {
+                tokio::select! {
+                    is_swept = self.sweep(keep) => if is_swept { *self.keep.lock() = None },
+                    () = shutdown.cancelled() => break,
+                }
             }
             let again = self.keep.lock().is_some();
             tokio::select! {
@@ -243,8 +246,18 @@ impl PodProvider for LocalNode {
     }
 
     async fn describe(&self) -> Described {
-        let version = self.shared.runtime.version().await;
-        let images = self.shared.runtime.images().await.unwrap_or_default();
+        let asked = async {
+            let runtime = &self.shared.runtime;
+            let version = runtime.version().await.map_err(|error| crate::error::chain(&error))?;
+            Ok((version, runtime.images().await.unwrap_or_default()))
+        };
+        let silent =
+            |_| Err(format!("the container runtime did not answer for {} s", RUNTIME_ANSWERS.as_secs()));
+        let answered = tokio::time::timeout(RUNTIME_ANSWERS, asked).await.unwrap_or_else(silent);
+        let (version, images) = match answered {
+            Ok((version, images)) => (Ok(version), images),
+            Err(why) => (Err(why), Vec::new()),
+        };
         let machine = match &self.settings.machine {
             Some(machine) => machine.clone(),
             None => Machine::read(&self.settings.root),
@@ -255,7 +268,7 @@ impl PodProvider for LocalNode {
             capacity,
             allocatable,
             pressure: *self.shared.pressure.read(),
-            runtime: version.map_err(|error| crate::error::chain(&error)),
+            runtime: version,
             network: self.shared.network.ready(),
             images,
         };

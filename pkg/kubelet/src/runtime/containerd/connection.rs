@@ -7,7 +7,7 @@ use containerd_client::tonic::service::Interceptor;
 use containerd_client::tonic::service::interceptor::InterceptedService;
 use containerd_client::tonic::transport::{Channel, Endpoint};
 use containerd_client::tonic::{Code, Request, Status};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// More than all containers of a full node take in one answer.
@@ -19,7 +19,7 @@ pub(crate) type Api = InterceptedService<Channel, Namespaced>;
 /// Where containerd is, and in which of its namespaces we live.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    socket: PathBuf,
+    endpoint: Endpoint,
     namespace: Namespaced,
     channel: Arc<OnceLock<Channel>>,
 }
@@ -43,9 +43,9 @@ impl Interceptor for Namespaced {
 
 macro_rules! clients {
     ($($name:ident: $client:ty;)*) => {
-        $(pub(crate) fn $name(&self) -> Result<$client, Error> {
-            Ok(<$client>::new(Api::new(self.channel()?, self.namespace.clone()))
-                .max_decoding_message_size(LARGEST_MESSAGE_BYTES))
+        $(pub(crate) fn $name(&self) -> $client {
+            <$client>::new(Api::new(self.channel(), self.namespace.clone()))
+                .max_decoding_message_size(LARGEST_MESSAGE_BYTES)
         })*
     };
 }
@@ -56,11 +56,12 @@ impl Connection {
         let namespace = namespace
             .parse()
             .map_err(|_| Error::Container(format!("containerd namespace {namespace:?} is not a name")))?;
-        Ok(Connection {
-            socket: socket.to_owned(),
-            namespace: Namespaced { namespace, lease: None },
-            channel: Arc::default(),
-        })
+        let socket = socket.display();
+        let endpoint = Endpoint::new(format!("unix://{socket}")).map_err(|source| Error::Unavailable {
+            doing: format!("use {socket} as containerd's socket"),
+            source: source.into(),
+        })?;
+        Ok(Connection { endpoint, namespace: Namespaced { namespace, lease: None }, channel: Arc::default() })
     }
 
     /// The same, with everything that is made on it held by a lease.
@@ -83,13 +84,8 @@ impl Connection {
 
     /// Connects in a task of its own when the first request comes, and again when containerd was away: nobody who is not
     /// polled holds up the others.
-    fn channel(&self) -> Result<Channel, Error> {
-        let socket = self.socket.display();
-        let endpoint = Endpoint::new(format!("unix://{socket}")).map_err(|source| Error::Unavailable {
-            doing: format!("use {socket} as containerd's socket"),
-            source: source.into(),
-        })?;
-        Ok(self.channel.get_or_init(|| endpoint.connect_lazy()).clone())
+    fn channel(&self) -> Channel {
+        self.channel.get_or_init(|| self.endpoint.connect_lazy()).clone()
     }
 }
 

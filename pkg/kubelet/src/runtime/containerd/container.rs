@@ -147,9 +147,9 @@ impl Engine {
         {
             return Ok(());
         }
-        let mut tasks = self.connection.tasks()?;
+        let mut tasks = self.connection.tasks();
         if status.is_none() {
-            let mut snapshots = self.connection.snapshots()?;
+            let mut snapshots = self.connection.snapshots();
             let (streams, mounts) = tokio::try_join!(self.open_log(id, record), async {
                 let request =
                     MountsRequest { snapshotter: self.config.snapshotter.clone(), key: id.to_owned() };
@@ -273,7 +273,7 @@ impl Engine {
         self.kill(id).await?;
         self.close_log(id).await?;
         self.remove_root(id).await?;
-        let mut client = self.connection.containers()?;
+        let mut client = self.connection.containers();
         let deleted = client.delete(api::DeleteContainerRequest { id: id.to_owned() }).await.if_found();
         deleted.map_err(failed(format!("delete container {id}")))?;
         // Last: without it, a container that is half removed would seem never to have started.
@@ -301,7 +301,7 @@ impl Engine {
         any.type_url = RESOURCES_TYPE.to_owned();
         any.value =
             serde_json::to_vec(&spec::resources(self.node, resources)).expect("limits are plain data");
-        let mut client = self.connection.tasks()?;
+        let mut client = self.connection.tasks();
         let updated = client.update(request).await.if_found();
         let updated = updated.map_err(|status| refused("failed to update resources", id, &status))?;
         updated.map(drop).ok_or_else(|| Error::NotFound(format!("running container {id}")))
@@ -309,7 +309,7 @@ impl Engine {
 
     /// A file system of its own above the image's.
     async fn root(&self, id: &str, image: &ImageConfig) -> Result<Vec<Mount>, Error> {
-        let mut snapshots = self.connection.snapshots()?;
+        let mut snapshots = self.connection.snapshots();
         let snapshotter = self.config.snapshotter.clone();
         let prepare = PrepareSnapshotRequest {
             snapshotter: snapshotter.clone(),
@@ -335,7 +335,7 @@ impl Engine {
 
     /// What it has written to its own file system.
     pub(super) async fn disk_usage(&self, container: &ContainerId) -> Result<DiskUsage, Error> {
-        let mut snapshots = self.connection.snapshots()?;
+        let mut snapshots = self.connection.snapshots();
         let request = UsageRequest { snapshotter: self.config.snapshotter.clone(), key: container.0.clone() };
         let usage = snapshots.usage(request).await.if_found();
         let usage = usage.map_err(failed(format!("measure the root of {}", container.0)))?;
@@ -346,7 +346,7 @@ impl Engine {
     }
 
     pub(super) async fn remove_root(&self, id: &str) -> Result<(), Error> {
-        let mut snapshots = self.connection.snapshots()?;
+        let mut snapshots = self.connection.snapshots();
         let request =
             RemoveSnapshotRequest { snapshotter: self.config.snapshotter.clone(), key: id.to_owned() };
         let removed = snapshots.remove(request).await.if_found();

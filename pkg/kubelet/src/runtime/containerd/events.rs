@@ -148,10 +148,10 @@ async fn subscribe(engine: &Engine) -> Option<Streaming<Envelope>> {
     let mut filters: Vec<String> =
         topics.iter().map(|topic| format!("namespace==\"{namespace}\",{topic}")).collect();
     filters.push(format!("namespace==\"{namespace}\",topic==\"{READY}\""));
-    let mut client = engine.connection.events().ok()?;
+    let mut client = engine.connection.events();
     let mut subscribing = std::pin::pin!(client.subscribe(api::SubscribeRequest { filters }));
     // containerd says nothing before the first event; so there is one.
-    let mut publisher = engine.connection.events().ok()?;
+    let mut publisher = engine.connection.events();
     loop {
         let mut ready = api::PublishRequest { topic: READY.to_owned(), ..Default::default() };
         ready.event.get_or_insert_default().type_url = "minik8s.io/ready".to_owned();
@@ -215,7 +215,7 @@ async fn catch_up(engine: Arc<Engine>) -> Option<(PodRef, Option<api::Container>
 impl Engine {
     /// A crash between making a container's root and the container leaves a root that nobody names.
     async fn remove_orphaned_roots(&self, containers: &[api::Container]) {
-        let Ok(mut client) = self.connection.snapshots() else { return };
+        let mut client = self.connection.snapshots();
         let known: HashSet<&str> = containers.iter().map(|container| container.id.as_str()).collect();
         let request = ListSnapshotsRequest {
             snapshotter: self.config.snapshotter.clone(),

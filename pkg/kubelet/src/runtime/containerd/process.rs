@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 impl Engine {
     /// The task of a container; nothing if it has none.
     pub(super) async fn task(&self, id: &str) -> Result<Option<Process>, Error> {
-        let mut client = self.connection.tasks()?;
+        let mut client = self.connection.tasks();
         let request = api::GetRequest { container_id: id.to_owned(), ..Default::default() };
         let found =
             client.get(request).await.if_found().map_err(failed(format!("look at the task of {id}")))?;
@@ -29,7 +29,7 @@ impl Engine {
 
     /// Sends a signal; one that has ended needs none.
     pub(super) async fn signal(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> {
-        let mut client = self.connection.tasks()?;
+        let mut client = self.connection.tasks();
         let signal =
             u32::try_from(signal).map_err(|_| Error::Container(format!("no signal has number {signal}")))?;
         let request = api::KillRequest { container_id: id.to_owned(), signal, all, ..Default::default() };
@@ -42,7 +42,7 @@ impl Engine {
     /// Waits until the process of a container has ended, whatever happens to containerd meanwhile.
     pub(super) async fn ended(&self, id: &str) -> Result<(), Error> {
         loop {
-            let mut client = self.connection.tasks()?;
+            let mut client = self.connection.tasks();
             match self.task(id).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(task)) if task.status() == Status::Stopped => return Ok(()),
@@ -78,7 +78,7 @@ impl Engine {
 
     /// Deletes the task of a container that has ended; false if it has not.
     pub(super) async fn delete_task(&self, id: &str) -> Result<bool, Error> {
-        let mut client = self.connection.tasks()?;
+        let mut client = self.connection.tasks();
         let request = api::DeleteTaskRequest { container_id: id.to_owned() };
         match client.delete(request).await.if_found() {
             Ok(_) => Ok(true),
@@ -119,7 +119,7 @@ impl Engine {
         attach_as(&mut container, EXIT, exit);
         let mut request = api::UpdateContainerRequest { container: Some(container), ..Default::default() };
         request.update_mask.get_or_insert_default().paths = vec![format!("extensions.{EXIT}")];
-        let mut client = self.connection.containers()?;
+        let mut client = self.connection.containers();
         let updated = client.update(request).await.if_found();
         updated.map(drop).map_err(failed(format!("write down the end of {id}")))
     }

@@ -53,7 +53,7 @@ impl Engine {
             Some(_) => {}
             None => self.create_pause(&id).await?,
         }
-        let mut tasks = self.connection.tasks()?;
+        let mut tasks = self.connection.tasks();
         let request = api::StartRequest { container_id: id.0.clone(), ..Default::default() };
         let started = tasks.start(request).await;
         let pid =
@@ -77,7 +77,7 @@ impl Engine {
         if let Some(record) = &record {
             self.remove_cgroup(sandbox, record).await?;
         }
-        let mut client = self.connection.containers()?;
+        let mut client = self.connection.containers();
         let deleted = client.delete(api::DeleteContainerRequest { id: sandbox.0.clone() }).await.if_found();
         deleted.map(drop).map_err(failed(format!("delete sandbox {}", sandbox.0)))
     }
@@ -111,7 +111,7 @@ impl Engine {
 
     /// Creates a container of containerd, or finds the one that is there.
     pub(super) async fn create(&self, container: api::Container) -> Result<(api::Container, bool), Error> {
-        let mut client = self.connection.containers()?;
+        let mut client = self.connection.containers();
         let id = container.id.clone();
         let request = api::CreateContainerRequest { container: Some(container) };
         let created =
@@ -130,7 +130,7 @@ impl Engine {
             options: vec!["rbind".to_owned(), "ro".to_owned()],
             ..Default::default()
         };
-        let mut tasks = self.connection.tasks()?;
+        let mut tasks = self.connection.tasks();
         let request =
             api::CreateTaskRequest { container_id: id.0.clone(), rootfs: vec![rootfs], ..Default::default() };
         let created = tasks.create(request).await.if_new();

@@ -76,7 +76,7 @@ impl Engine {
         let any = request.spec.get_or_insert_default();
         any.type_url = PROCESS_TYPE.to_owned();
         any.value = serde_json::to_vec(&process).expect("processes are plain data");
-        let mut tasks = self.connection.tasks()?;
+        let mut tasks = self.connection.tasks();
         let created = tasks.exec(request).await.if_found();
         let created = created.map_err(|status| refused("failed to exec in container", &id, &status))?;
         created.ok_or_else(|| Error::Container(format!("container {id} is not running")))?;
@@ -145,7 +145,7 @@ impl Engine {
         exec_id: &str,
         mut resizes: mpsc::Receiver<(u16, u16)>,
     ) -> Result<i32, Error> {
-        let mut waiter = self.connection.tasks()?;
+        let mut waiter = self.connection.tasks();
         let mut resizer = waiter.clone();
         let request = api::WaitRequest { container_id: id.to_owned(), exec_id: exec_id.to_owned() };
         let mut waiting = std::pin::pin!(waiter.wait(request));
@@ -256,7 +256,7 @@ impl Drop for Running {
         let (folder, is_done) = (self.folder.clone(), self.is_done);
         let clean_up = async move {
             let cleaned = async {
-                let mut tasks = engine.connection.tasks()?;
+                let mut tasks = engine.connection.tasks();
                 if !is_done {
                     let signal = Signal::SIGKILL as u32;
                     let request = api::KillRequest {
@@ -314,13 +314,7 @@ impl Stdin {
                     engine.logger.ask_if_known(&["close-stdin", &id]).await?;
                 }
                 let request = api::CloseIoRequest { container_id: id.clone(), exec_id, stdin: true };
-                engine
-                    .connection
-                    .tasks()?
-                    .close_io(request)
-                    .await
-                    .if_found()
-                    .map_err(failed("close an input"))
+                engine.connection.tasks().close_io(request).await.if_found().map_err(failed("close an input"))
             };
             if let Err(error) = closed.await {
                 // One that has ended reads no more.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 impl Engine {
     /// All pods of ours.
     pub(super) async fn pods(&self) -> Result<Vec<PodView>, Error> {
-        let mut client = self.connection.tasks()?;
+        let mut client = self.connection.tasks();
         let ours = self.containers(format!("labels.\"{KIND_LABEL}\""));
         let tasks = async {
             client
@@ -60,7 +60,7 @@ impl Engine {
 
     /// Containers of containerd, of whatever kind.
     pub(super) async fn containers(&self, filter: String) -> Result<Vec<api::Container>, Error> {
-        let mut client = self.connection.containers()?;
+        let mut client = self.connection.containers();
         let request = api::ListContainersRequest { filters: vec![filter] };
         Ok(client
             .list(request)
@@ -72,7 +72,7 @@ impl Engine {
 
     /// One container of containerd.
     pub(super) async fn container(&self, id: &str) -> Result<Option<api::Container>, Error> {
-        let mut client = self.connection.containers()?;
+        let mut client = self.connection.containers();
         let found = client.get(api::GetContainerRequest { id: id.to_owned() }).await;
         Ok(found
             .if_found()

@@ -33,7 +33,7 @@ pub(super) async fn read(connection: &Connection, digest: &str) -> Result<Vec<u8
     let doing = || format!("read content {digest}");
     let request = ReadContentRequest { digest: digest.to_owned(), offset: 0, size: 0 };
     let info = InfoRequest { digest: digest.to_owned() };
-    let mut client = connection.content()?;
+    let mut client = connection.content();
     let info = client.info(info).await.map_err(failed(doing()))?.into_inner().info.unwrap_or_default();
     if info.size > LARGEST_DOCUMENT_BYTES {
         return Err(Error::Container(format!("{digest} is too large for a manifest: {} bytes", info.size)));
@@ -48,7 +48,7 @@ pub(super) async fn read(connection: &Connection, digest: &str) -> Result<Vec<u8
 
 /// Whether a blob is there, and labels it if so. A label is what keeps what it names from being collected.
 pub(super) async fn label(connection: &Connection, digest: &str, labels: &Labels) -> Result<bool, Error> {
-    let mut client = connection.content()?;
+    let mut client = connection.content();
     if labels.is_empty() {
         let info = client.info(InfoRequest { digest: digest.to_owned() }).await;
         return Ok(info.if_found().map_err(failed(format!("look for content {digest}")))?.is_some());
@@ -71,7 +71,7 @@ pub(super) async fn write(
     blob: Blob,
 ) -> Result<(), Error> {
     let reference = format!("minik8s-{}", uuid::Uuid::new_v4());
-    let mut client = connection.content()?;
+    let mut client = connection.content();
     let (failure, broken) = tokio::sync::oneshot::channel();
     let requests = requests(reference.clone(), digest.to_owned(), size_bytes, labels.clone(), blob, failure);
     let written = async {
@@ -94,7 +94,7 @@ pub(super) async fn write(
         Err(status) => Err(failed(format!("write content {digest}"))(status)),
     };
     // What has come is of no use to anybody.
-    let _ = connection.content()?.abort(AbortRequest { r#ref: reference }).await;
+    let _ = connection.content().abort(AbortRequest { r#ref: reference }).await;
     status
 }
 

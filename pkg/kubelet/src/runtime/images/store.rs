@@ -59,7 +59,7 @@ impl Images {
 
     /// All images, each once.
     pub(crate) async fn list(&self) -> Result<Vec<Image>, Error> {
-        let mut client = self.connection.images()?;
+        let mut client = self.connection.images();
         let named = client.list(api::ListImagesRequest::default()).await.map_err(failed("list images"))?;
         let mut images: BTreeMap<ImageId, Image> = BTreeMap::new();
         for named in named.into_inner().images {
@@ -77,7 +77,7 @@ impl Images {
 
     /// Removes all names of an image; containerd collects what belonged to it alone.
     pub(crate) async fn remove(&self, id: &ImageId) -> Result<(), Error> {
-        let mut client = self.connection.images()?;
+        let mut client = self.connection.images();
         let named = client.list(api::ListImagesRequest::default()).await.map_err(failed("list images"))?;
         let mut names = Vec::new();
         for named in named.into_inner().images {
@@ -103,7 +103,7 @@ impl Images {
         &self,
         work: impl FnOnce(Images) -> F,
     ) -> Result<T, Error> {
-        let mut leases = self.connection.leases()?;
+        let mut leases = self.connection.leases();
         let id = format!("minik8s-{}", uuid::Uuid::new_v4());
         let expires = Timestamp::now().saturating_add(LEASE).expect("a day is no long time");
         let labels = HashMap::from([("containerd.io/gc.expire".to_owned(), format!("{expires:.0}"))]);
@@ -125,7 +125,7 @@ impl Images {
         all.push(config.id.0.clone());
         all.sort();
         all.dedup();
-        let mut client = self.connection.images()?;
+        let mut client = self.connection.images();
         for name in &all {
             let image = api::Image {
                 name: name.clone(),
@@ -166,7 +166,7 @@ impl Images {
     }
 
     async fn unpack_layer(&self, layer: &Descriptor, name: &str, parent: &str) -> Result<(), Error> {
-        let mut snapshots = self.connection.snapshots()?;
+        let mut snapshots = self.connection.snapshots();
         let snapshotter = self.snapshotter.clone();
         let stat = StatSnapshotRequest { snapshotter: snapshotter.clone(), key: name.to_owned() };
         if snapshots.stat(stat).await.if_found().map_err(failed(format!("look for layer {name}")))?.is_some()
@@ -183,7 +183,7 @@ impl Images {
         let doing = || failed(format!("failed to extract layer {name}"));
         let mounts = snapshots.prepare(prepare).await.map_err(doing())?.into_inner().mounts;
         let apply = api::ApplyRequest { diff: Some(layer.for_containerd()), mounts, ..Default::default() };
-        let result = match self.connection.diff()?.apply(apply).await {
+        let result = match self.connection.diff().apply(apply).await {
             Ok(applied) => {
                 let applied = applied.into_inner().applied.unwrap_or_default();
                 let commit = CommitSnapshotRequest {
@@ -208,7 +208,7 @@ impl Images {
     }
 
     async fn target(&self, name: &str) -> Result<Option<String>, Error> {
-        let mut client = self.connection.images()?;
+        let mut client = self.connection.images();
         let found = client.get(api::GetImageRequest { name: name.to_owned() }).await;
         let found = found.if_found().map_err(failed(format!("look for image {name}")))?;
         Ok(found.and_then(|found| found.image?.target).map(|target| target.digest))
