@@ -1,6 +1,6 @@
 //! Three machines: what stops a join, how machines join, and what becomes of a cluster whose machines all lose power.
 
-use crate::kubeadm::refused;
+use crate::kubeadm::{refused, said};
 use crate::support::{Node, traces};
 use testing::Switch;
 
@@ -89,6 +89,11 @@ fn joins_that_must_fail(node: &Node, words: &[&str], before: &[String]) {
     refused(node, &words[..5], &["--discovery-token-ca-cert-hash is missing"]);
     refused(node, &with(2, "10.89.0.1:6444"), &["reach https://10.89.0.1:6444", "Connection refused"]);
     refused(node, &with(2, "10.89.0.77:6443"), &["reach https://10.89.0.77:6443"]);
+    let in_an_hour = node.machine.output("faketime", &[&["-f", "+1h", node.program()], words].concat());
+    assert!(
+        !in_an_hour.status.success() && said(&in_an_hour).contains("the clocks differ"),
+        "{in_an_hour:?}"
+    );
     assert_eq!(traces(node), before);
 }
 
