@@ -15,6 +15,7 @@ use ipnet::IpNet;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
 
 /// Makes the bridge, with the gateways of the ranges, and what goes with it. `kept` are addresses still in use.
 pub async fn prepare(config: &Config, ranges: &[IpNet], kept: &[IpAddr]) -> Result<()> {
@@ -117,8 +118,31 @@ async fn inside(addresses: Vec<IpAddr>, gateways: Vec<IpAddr>) -> Result<()> {
     Ok(())
 }
 
+/// Devices that are to go, collected while others go.
+#[derive(Default)]
+pub struct Removals {
+    waiting: Mutex<Vec<String>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Removals {
+    /// Removes a device, together with all that wait by then.
+    async fn remove(&self, name: &str) -> Result<()> {
+        let waiting = || self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting().push(name.to_owned());
+        let turn = self.turn.lock().await;
+        let names = std::mem::take(&mut *waiting());
+        let is_among = names.iter().any(|other| other == name);
+        // The kernel does not return before they are gone: nobody else should have to wait for that thread.
+        namespace::apart(move || async move { Netlink::open()?.delete_links(&names).await }).await?;
+        drop(turn);
+        // Whoever had the turn before has removed it, or could not.
+        if is_among { Ok(()) } else { Netlink::open()?.delete_link(name).await }
+    }
+}
+
 /// Removes what the record says, so far as it is there.
-pub async fn detach(config: &Config, record: &Record) -> Result<()> {
+pub async fn detach(config: &Config, record: &Record, removals: &Removals) -> Result<()> {
     let By::Bridge { veth, addresses } = &record.by else { return Ok(()) };
     if !record.host_ports.is_empty() {
         for address in addresses {
@@ -127,7 +151,7 @@ pub async fn detach(config: &Config, record: &Record) -> Result<()> {
         }
     }
     // The namespace may live on in a process; its device must not, since its address will be another pod's.
-    Netlink::open()?.delete_link(veth).await?;
+    removals.remove(veth).await?;
     namespace::remove(&record.netns)
 }
 

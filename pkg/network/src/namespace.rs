@@ -79,6 +79,16 @@ where
     done.await?
 }
 
+/// Runs `work` in the present namespace, on a thread that it may block.
+pub async fn apart<T, Work, Working>(work: Work) -> Result<T>
+where
+    T: Send + 'static,
+    Work: FnOnce() -> Working + Send + 'static,
+    Working: Future<Output = Result<T>>,
+{
+    on_a_thread("work on a thread".to_owned(), move || Ok(block_on_result(work))).await?
+}
+
 /// Runs `work` on a thread that ends with it, since it leaves its network namespace.
 async fn on_a_thread<T: Send + 'static>(
     what: String,

@@ -15,6 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 use tokio::task::JoinHandle;
 
+/// The group of devices that are about to be deleted: a number that nobody else has for anything.
+const GOING: u32 = 0x6d6b_3873;
+
 /// A device, as far as we care.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
@@ -105,6 +108,29 @@ impl Netlink {
         let Some(index) = self.index_of(name).await? else { return Ok(()) };
         let gone = self.handle.link().del(index).execute().await;
         unless(gone, libc::ENODEV).map_err(failed(format!("delete device {name}")))
+    }
+
+    /// Deletes devices at once: for each deletion the kernel waits until no processor can see the device any more, which
+    /// takes some 20 ms and holds up whoever else asks something of it, and it waits once for a group.
+    pub async fn delete_links(&self, names: &[String]) -> Result<()> {
+        if let [name] = names {
+            return self.delete_link(name).await;
+        }
+        let mut found = false;
+        for name in names {
+            let Some(index) = self.index_of(name).await? else { continue };
+            let mut message = LinkUnspec::new_with_index(index).build();
+            message.attributes.push(LinkAttribute::Group(GOING));
+            let marked = self.handle.link().set(message).execute().await;
+            unless(marked, libc::ENODEV).map_err(failed(format!("mark device {name}")))?;
+            found = true;
+        }
+        if !found {
+            return Ok(());
+        }
+        let mut request = self.handle.link().del(0);
+        request.message_mut().attributes.push(LinkAttribute::Group(GOING));
+        unless(request.execute().await, libc::ENODEV).map_err(failed("delete devices"))
     }
 
     /// An address on a device. IPv6 addresses are usable at once: nobody else can have them.

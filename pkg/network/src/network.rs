@@ -1,5 +1,6 @@
 //! The door: which of the two networks a pod gets, and the order in which records and the kernel change.
 
+use crate::bridge::Removals;
 use crate::records::{By, Record, Records, addresses};
 use crate::{Attachment, Config, HostPort, PodId, Result, bridge, cni, overlay};
 use ipnet::IpNet;
@@ -23,6 +24,7 @@ pub struct Network {
     config: Config,
     records: Records,
     ranges: Ranges,
+    removals: Removals,
 }
 
 impl Network {
@@ -30,7 +32,7 @@ impl Network {
     /// attached yet; everything can be detached.
     pub fn new(config: Config) -> Result<Network> {
         let records = Records::open(&config.state_dir)?;
-        Ok(Network { config, records, ranges: Ranges::default() })
+        Ok(Network { config, records, ranges: Ranges::default(), removals: Removals::default() })
     }
 
     /// The node's pod ranges (`spec.podCIDRs`), one per family of addresses. Prepares the bridge, unless CNI plugins
@@ -83,7 +85,7 @@ impl Network {
     pub async fn detach(&self, pod: &PodId) -> Result<()> {
         let Some(record) = self.records.get(&pod.uid)? else { return Ok(()) };
         match record.by {
-            By::Bridge { .. } => bridge::detach(&self.config, &record).await?,
+            By::Bridge { .. } => bridge::detach(&self.config, &record, &self.removals).await?,
             By::Cni { .. } => cni::detach(&self.config, &record).await?,
         }
         self.records.lock()?.remove(&pod.uid)

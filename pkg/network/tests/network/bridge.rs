@@ -70,6 +70,14 @@ fn no_address_is_given_twice_to_many_at_once() {
     assert!(matches!(node.try_attach(&pod("late"), &[]), Err(Error::Exhausted(_))));
     node.detach(&pod("p7"));
     assert!(addresses.contains(&node.attach(&pod("late"), &[]).addresses[0]));
+    // All that go at once are gone when it is said so; the others stay.
+    let network = node.network.clone();
+    node.host.block_on(move || async move {
+        let all: Vec<_> = (0..29).map(|n| pod(&format!("p{n}"))).collect();
+        let gone = futures::future::join_all(all.iter().map(|pod| network.detach(pod))).await;
+        assert!(gone.into_iter().all(|gone| gone.is_ok()));
+    });
+    assert_eq!(node.host.sh("ip -o link show type veth | wc -l").trim(), "1");
     node.cleanup();
     assert_eq!(node.traces(), "");
 }

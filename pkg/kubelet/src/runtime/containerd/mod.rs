@@ -94,8 +94,8 @@ struct Engine {
     logger: Logger,
     /// What goes on after the call that began it: the ends of sessions.
     tasks: TaskTracker,
-    /// Held while it is looked and written down how a container ended.
-    settling: tokio::sync::Mutex<()>,
+    /// Held while it is looked and written down how a container ended: one for all whose ids begin alike.
+    settling: [tokio::sync::Mutex<()>; 16],
 }
 
 impl Containerd {
@@ -125,7 +125,7 @@ impl Containerd {
             cgroups,
             logger: Logger::new(config.root_dir.join("logger"), config.state_dir.join("logger.sock")),
             tasks: TaskTracker::new(),
-            settling: tokio::sync::Mutex::default(),
+            settling: Default::default(),
             connection,
             config,
         };

@@ -9,7 +9,8 @@ use containerd_client::tonic::Code;
 use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
-use std::path::PathBuf;
+use nix::unistd::Pid;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a container returns of which nobody knows how it ended.
@@ -27,12 +28,23 @@ impl Engine {
         Ok(found.and_then(|found| found.process))
     }
 
-    /// Sends a signal; one that has ended needs none.
+    /// Sends a signal; one that has ended needs none. `all`: to all processes of the container.
     pub(super) async fn signal(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> {
+        match self.task(id).await? {
+            Some(task) if task.status() != Status::Stopped => self.signal_task(&task, signal, all).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn signal_task(&self, task: &Process, signal: i32, all: bool) -> Result<(), Error> {
+        let id = &task.id;
+        if task.status() == Status::Running && signal_directly(Path::new("/proc"), task, signal, all) {
+            return Ok(());
+        }
         let mut client = self.connection.tasks();
         let signal =
             u32::try_from(signal).map_err(|_| Error::Container(format!("no signal has number {signal}")))?;
-        let request = api::KillRequest { container_id: id.to_owned(), signal, all, ..Default::default() };
+        let request = api::KillRequest { container_id: id.clone(), signal, all, ..Default::default() };
         match client.kill(request).await.if_found() {
             Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
             other => other.map(drop).map_err(failed(format!("send a signal to {id}"))),
@@ -43,35 +55,33 @@ impl Engine {
     pub(super) async fn ended(&self, id: &str) -> Result<(), Error> {
         loop {
             let mut client = self.connection.tasks();
+            let request = api::WaitRequest { container_id: id.to_owned(), ..Default::default() };
+            if client.wait(request).await.is_ok() {
+                return Ok(());
+            }
             match self.task(id).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(task)) if task.status() == Status::Stopped => return Ok(()),
-                Ok(Some(_)) => {
-                    let request = api::WaitRequest { container_id: id.to_owned(), ..Default::default() };
-                    if client.wait(request).await.is_ok() {
-                        return Ok(());
-                    }
-                }
-                Err(_) => tokio::time::sleep(PATIENCE).await,
+                Ok(Some(_)) | Err(_) => tokio::time::sleep(PATIENCE).await,
             }
         }
     }
 
-    /// Kills a container with all its processes, waits for that, and deletes its task.
-    pub(super) async fn kill(&self, id: &str) -> Result<(), Error> {
+    /// Kills a container with all its processes, waits for that, and deletes its task. Says whether there was one.
+    pub(super) async fn kill(&self, id: &str) -> Result<bool, Error> {
         loop {
             match self.task(id).await? {
                 // Whoever asked for it may have died before it was made: the shim is there all the same, and goes with
                 // the task.
-                None => return self.delete_task(id).await.map(drop),
+                None => return self.delete_task(id).await.map(|_| false),
                 Some(task) if task.status() == Status::Stopped => {}
-                Some(_) => {
-                    self.signal(id, Signal::SIGKILL as i32, true).await?;
+                Some(task) => {
+                    self.signal_task(&task, Signal::SIGKILL as i32, true).await?;
                     self.ended(id).await?;
                 }
             }
             if self.delete_task(id).await? {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
@@ -127,7 +137,8 @@ impl Engine {
     /// Writes down how a container ended, if it has, and gives back its mounts and control group.
     pub(super) async fn settle(&self, container: &api::Container) -> Result<(), Error> {
         let Some(record) = record::read::<ContainerRecord>(container) else { return Ok(()) };
-        let settling = self.settling.lock().await;
+        let first = container.id.chars().next().and_then(|digit| digit.to_digit(16)).unwrap_or(0);
+        let settling = self.settling[first as usize].lock().await;
         // Several events may tell of one end, and what the first of them wrote down must stay: by the second, the control
         // group that knows why may be gone.
         let now = self.container(&container.id).await?;
@@ -147,5 +158,52 @@ impl Engine {
 
     pub(super) fn started_at(&self, id: &str) -> Option<Timestamp> {
         std::fs::read_to_string(self.started_file(id)).ok()?.trim().parse().ok()
+    }
+}
+
+/// Sends a signal without the shim, which would start a whole runc for it. False where that is not certain to do the
+/// same: the process must be in the container's control group, and, if all are meant, the first of its PID namespace,
+/// with which all the others end.
+fn signal_directly(proc: &Path, task: &Process, signal: i32, all: bool) -> bool {
+    let pid = i32::try_from(task.pid).ok().filter(|pid| *pid > 1);
+    let (Some(pid), Ok(signal)) = (pid, Signal::try_from(signal)) else { return false };
+    let read =
+        |file: &str| std::fs::read_to_string(proc.join(pid.to_string()).join(file)).unwrap_or_default();
+    if all {
+        let status = read("status");
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        if signal != Signal::SIGKILL || numbers.and_then(|all| all.split_whitespace().last()) != Some("1") {
+            return false;
+        }
+    }
+    // Numbers are given out in turn: this one is not another's in the moment between the look and the signal.
+    read("cgroup").contains(&task.id) && nix::sys::signal::kill(Pid::from_raw(pid), signal).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_process_that_is_certainly_the_containers_is_signalled_directly() {
+        let mut sleeps = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep runs");
+        let proc = tempfile::tempdir().expect("a folder");
+        let of_it = proc.path().join(sleeps.id().to_string());
+        std::fs::create_dir(&of_it).expect("a folder");
+        let task = Process { id: "abc".into(), pid: sleeps.id(), ..Process::default() };
+        let tell = |status: &str, cgroup: &str| {
+            std::fs::write(of_it.join("status"), format!("Pid:\t7\nNSpid:\t{status}\n")).expect("written");
+            std::fs::write(of_it.join("cgroup"), format!("1:cpu:/pods/{cgroup}\n")).expect("written");
+        };
+        tell("7\t1", "other");
+        assert!(!signal_directly(proc.path(), &task, Signal::SIGKILL as i32, false), "another's");
+        tell("7", "abc");
+        assert!(!signal_directly(proc.path(), &task, Signal::SIGKILL as i32, true), "there may be others");
+        let nobody = Process { pid: 0, ..task.clone() };
+        assert!(!signal_directly(proc.path(), &nobody, Signal::SIGKILL as i32, false));
+        assert!(signal_directly(proc.path(), &task, Signal::SIGCONT as i32, false));
+        tell("7\t1", "abc");
+        assert!(signal_directly(proc.path(), &task, Signal::SIGKILL as i32, true));
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&sleeps.wait().expect("ended")), Some(9));
     }
 }

@@ -68,9 +68,7 @@ impl Engine {
         let record = pause.and_then(record::read::<SandboxRecord>);
         let others = members.iter().filter(|container| container.id != sandbox.0);
         try_join_all(others.map(|container| self.remove_container(&container.id))).await?;
-        let had_task = self.task(&sandbox.0).await?.is_some();
-        self.kill(&sandbox.0).await?;
-        if !had_task {
+        if !self.kill(&sandbox.0).await? {
             self.end_lost_shim(&sandbox.0).await;
         }
         self.unshare(sandbox).await?;
