@@ -87,6 +87,7 @@ impl Informers {
         let cache = Cache::default();
         let bare = |object: &mut PartialObjectMeta<DynamicObject>| {
             (object.metadata.labels, object.metadata.annotations) = (None, None);
+            (object.metadata.generate_name, object.types) = (None, None);
         };
         let start =
             move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, bare));
@@ -188,6 +189,9 @@ where
 
 /// Without what nobody here reads.
 fn slim<T: Resource>(mut object: T) -> T {
-    object.meta_mut().managed_fields = None;
+    let meta = object.meta_mut();
+    meta.managed_fields = None;
+    // It is decoded into room for four.
+    meta.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
     object
 }

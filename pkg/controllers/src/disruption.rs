@@ -25,7 +25,7 @@ const EVICTION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
 /// Keeps the status of PodDisruptionBudgets.
 pub fn start(context: &Context) -> Task {
     let informers = &context.informers;
-    let (budgets, all_pods) = (informers.cache::<PodDisruptionBudget>(), informers.cache::<Pod>());
+    let (budgets, all_pods) = (informers.cache::<PodDisruptionBudget>(), pods::cache(informers));
     let controller = Budgets {
         budgets: budgets.clone(),
         pods: all_pods.clone(),

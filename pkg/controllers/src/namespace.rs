@@ -7,11 +7,12 @@
 //! ```
 
 use crate::discovery::{Resource, discover};
+use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Plan, Task, Verb, Write};
 use client::{Cache, Key};
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus, Pod};
+use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client};
@@ -214,7 +215,7 @@ struct Deleter {
 /// Makes it.
 pub fn start(context: &Context) -> Task {
     let namespaces: Cache<Namespace> = context.informers.cache();
-    let pods: Cache<Pod> = context.informers.cache();
+    let pods = pods::cache(&context.informers);
     let controller = Deleter { client: context.client.clone(), namespaces: namespaces.clone() };
     let known = namespaces.clone();
     Driver::new(context, controller)

@@ -3,6 +3,7 @@
 //! Those on a node that is gone, those being deleted that never had a node, those on a node that an administrator gave
 //! up, and the oldest of the finished where there are too many.
 
+use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Plan, Task, Write};
 use client::{Cache, Key};
 use jiff::Timestamp;
@@ -135,7 +136,7 @@ struct Collector {
 
 /// Makes it.
 pub fn start(context: &Context) -> Task {
-    let (pods, nodes): (Cache<Pod>, Cache<Node>) = (context.informers.cache(), context.informers.cache());
+    let (pods, nodes): (_, Cache<Node>) = (pods::cache(&context.informers), context.informers.cache());
     pods.index(BY_NODE, |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect());
     let threshold = context.config.terminated_pod_gc_threshold;
     let controller = Collector {

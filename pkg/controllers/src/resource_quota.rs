@@ -7,6 +7,7 @@
 //! Refusing what would go beyond is the apiserver's business.
 
 use crate::discovery::discover;
+use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Plan, Task, Write};
 use api::Quantity;
 use client::{Cache, Key};
@@ -181,7 +182,7 @@ struct Counter {
 pub fn start(context: &Context) -> Task {
     let informers = &context.informers;
     let quotas: Cache<ResourceQuota> = informers.cache();
-    let pods: Cache<Pod> = informers.cache();
+    let pods = pods::cache(informers);
     let services: Cache<Service> = informers.cache();
     let claims: Cache<PersistentVolumeClaim> = informers.cache();
     let controller = Counter {

@@ -1,5 +1,6 @@
 //! Taint eviction: pods on a node with a NoExecute taint that they do not tolerate, or not for that long, are deleted.
 
+use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Note, Plan, Task, Write};
 use client::{Cache, Change, Key, reference};
 use jiff::Timestamp;
@@ -99,7 +100,7 @@ struct Evictor {
 
 /// Makes it.
 pub fn start(context: &Context) -> Task {
-    let (pods, nodes): (Cache<Pod>, Cache<Node>) = (context.informers.cache(), context.informers.cache());
+    let (pods, nodes): (_, Cache<Node>) = (pods::cache(&context.informers), context.informers.cache());
     pods.index(BY_NODE, |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect());
     let evictor = Evictor { pods: pods.clone(), nodes: nodes.clone(), since: Mutex::default() };
     let of_node = pods.clone();

@@ -37,7 +37,7 @@ use std::time::Duration;
 /// Keeps HorizontalPodAutoscalers.
 pub fn start(context: &Context) -> Task {
     let informers = &context.informers;
-    let (autoscalers, all_pods) = (informers.cache::<HorizontalPodAutoscaler>(), informers.cache::<Pod>());
+    let (autoscalers, all_pods) = (informers.cache::<HorizontalPodAutoscaler>(), pods::cache(informers));
     let config = &context.config;
     let controller = Autoscalers {
         autoscalers: autoscalers.clone(),

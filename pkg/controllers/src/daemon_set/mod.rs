@@ -33,7 +33,7 @@ const LONGEST_BACK_OFF: i64 = 900;
 pub fn start(context: &Context) -> Task {
     let informers = &context.informers;
     let (sets, all_pods, nodes) =
-        (informers.cache::<DaemonSet>(), informers.cache::<Pod>(), informers.cache::<Node>());
+        (informers.cache::<DaemonSet>(), pods::cache(informers), informers.cache::<Node>());
     let revisions = informers.cache::<ControllerRevision>();
     pods::index_by_controller(&all_pods);
     pods::index_by_controller(&revisions);

@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub fn start(context: &Context) -> Task {
     let informers = &context.informers;
     let (deployments, sets, all_pods) =
-        (informers.cache::<Deployment>(), informers.cache::<ReplicaSet>(), informers.cache::<Pod>());
+        (informers.cache::<Deployment>(), informers.cache::<ReplicaSet>(), pods::cache(informers));
     pods::index_by_controller(&all_pods);
     pods::index_by_controller(&sets);
     let (owners, of_pods) = (deployments.clone(), sets.clone());

@@ -4,6 +4,7 @@ use super::backends::selects;
 use super::packing::Writes;
 use super::slices::{MANAGED_BY_LABEL, SERVICE_NAME_LABEL};
 use super::{legacy, mirroring, slices};
+use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Plan, Task, Write};
 use client::{Cache, Change, Key};
 use jiff::Timestamp;
@@ -26,7 +27,7 @@ struct Slices {
 /// EndpointSlices of services with a selector.
 pub fn start_slices(context: &Context) -> Task {
     let informers = &context.informers;
-    let (services, pods) = (informers.cache(), informers.cache());
+    let (services, pods) = (informers.cache(), pods::cache(informers));
     let (nodes, slices) = (informers.cache(), informers.cache());
     pods.index(BY_NODE, node_of);
     slices.index(BY_SERVICE, service_and_manager);
@@ -80,7 +81,7 @@ struct Legacy {
 /// Endpoints of services with a selector.
 pub fn start_legacy(context: &Context) -> Task {
     let informers = &context.informers;
-    let (services, pods, endpoints) = (informers.cache(), informers.cache(), informers.cache());
+    let (services, pods, endpoints) = (informers.cache(), pods::cache(informers), informers.cache());
     let controller = Legacy { services: services.clone(), pods: pods.clone(), endpoints: endpoints.clone() };
     let of_pods = services.clone();
     Driver::new(context, controller)

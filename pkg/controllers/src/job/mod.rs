@@ -33,7 +33,7 @@ const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 
 /// Keeps Jobs.
 pub fn start(context: &Context) -> Task {
-    let (jobs, all_pods) = (context.informers.cache::<Job>(), context.informers.cache::<Pod>());
+    let (jobs, all_pods) = (context.informers.cache::<Job>(), pods::cache(&context.informers));
     pods::index_by_controller(&all_pods);
     let owners = jobs.clone();
     let selects = |job: &Job, pod: &Pod| {

@@ -12,6 +12,7 @@ pub mod plan;
 #[cfg(test)]
 mod tests;
 
+use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Plan, Task};
 use client::{Cache, Change, Key};
 use jiff::Timestamp;
@@ -52,7 +53,7 @@ struct Heartbeat {
 pub fn start(context: &Context) -> Task {
     let informers = &context.informers;
     let nodes: Cache<Node> = informers.cache();
-    let pods: Cache<Pod> = informers.cache();
+    let pods = pods::cache(informers);
     let leases: Cache<Lease> = informers.cache();
     pods.index(BY_NODE, |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect());
     let heartbeats: Arc<Heartbeats> = Arc::default();

@@ -36,7 +36,7 @@ pub fn start_replication_controllers(context: &Context) -> Task {
 }
 
 fn drive<K: Replicated>(context: &Context) -> Task {
-    let (sets, all_pods) = (context.informers.cache::<K>(), context.informers.cache::<Pod>());
+    let (sets, all_pods) = (context.informers.cache::<K>(), pods::cache(&context.informers));
     pods::index_by_controller(&all_pods);
     pods::index_by_controller(&sets);
     let owners = sets.clone();

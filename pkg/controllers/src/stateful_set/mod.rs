@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Keeps StatefulSets.
 pub fn start(context: &Context) -> Task {
     let informers = &context.informers;
-    let (sets, all_pods) = (informers.cache::<StatefulSet>(), informers.cache::<Pod>());
+    let (sets, all_pods) = (informers.cache::<StatefulSet>(), pods::cache(informers));
     let (revisions, claims) =
         (informers.cache::<ControllerRevision>(), informers.cache::<PersistentVolumeClaim>());
     pods::index_by_controller(&all_pods);

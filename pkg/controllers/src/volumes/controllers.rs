@@ -2,6 +2,7 @@
 
 use super::binding::{self, ClaimView};
 use super::{claims, ephemeral, protection};
+use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Plan, Task, Write, owner_key};
 use client::{Cache, Change, Key};
 use jiff::Timestamp;
@@ -26,7 +27,7 @@ struct ClaimProtection {
 /// Claims stay while pods have them.
 pub fn start_claim_protection(context: &Context) -> Task {
     let claims: Cache<PersistentVolumeClaim> = context.informers.cache();
-    let pods: Cache<Pod> = context.informers.cache();
+    let pods = pods::cache(&context.informers);
     let controller = ClaimProtection { claims: claims.clone(), pods: pods.clone() };
     Driver::new(context, controller).owns(&claims).watches(&pods, claim_keys).task()
 }
@@ -70,7 +71,7 @@ struct Ephemeral {
 
 /// Claims of ephemeral volumes.
 pub fn start_ephemeral(context: &Context) -> Task {
-    let pods: Cache<Pod> = context.informers.cache();
+    let pods = pods::cache(&context.informers);
     let claims: Cache<PersistentVolumeClaim> = context.informers.cache();
     let controller = Ephemeral { pods: pods.clone(), claims: claims.clone() };
     Driver::new(context, controller)
