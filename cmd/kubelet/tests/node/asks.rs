@@ -143,3 +143,40 @@ fn images_of_a_registry_and_networks_of_others() {
         assert!(!given.iter().any(|name| name.starts_with("10.")), "addresses are held: {given:?}");
     });
 }
+
+#[test]
+fn a_pod_whose_image_was_broken_runs_once_it_is_whole() {
+    on_a_network_of_its_own(|| async {
+        let machine = Machine::ready().await;
+        let registry = Registry::start(false);
+        // One that is no archive, and one that is not what its manifest says.
+        registry.push_layer("extract:1", b"this is no archive", None).await;
+        registry.damage(&registry.push_layer("fetch:1", b"this will be other bytes", None).await);
+        let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+        for name in ["extract", "fetch"] {
+            let mut container = shell(FOREVER);
+            container["image"] = format!("{}/{name}:1", registry.address).into();
+            machine.create(name, json!({"containers": [container]})).await;
+        }
+        for (name, expected) in [("extract", "failed to extract layer"), ("fetch", "sha256:")] {
+            let pod =
+                machine.until(name, "its image is broken", |pod| waiting(pod)["message"].is_string()).await;
+            let told = waiting(&pod);
+            assert!(
+                ["ErrImagePull", "ImagePullBackOff"].contains(&told["reason"].as_str().expect("text")),
+                "{told}"
+            );
+            assert!(told["message"].as_str().expect("text").contains(expected), "{told}");
+            machine.until(name, "it waits", |pod| waiting(pod)["reason"] == "ImagePullBackOff").await;
+        }
+        let busybox = archive(machine.containerd.dir());
+        for name in ["extract", "fetch"] {
+            registry.push(&busybox, &format!("{name}:1"), &RegistryAuth::Anonymous).await;
+        }
+        for name in ["extract", "fetch"] {
+            machine.until(name, "it runs by itself", is_ready).await;
+            machine.delete(name).await;
+        }
+        machine.nothing_is_left().await;
+    });
+}

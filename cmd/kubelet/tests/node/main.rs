@@ -8,3 +8,4 @@ mod pods;
 mod registry;
 mod restarts;
 mod static_pods;
+mod volumes;

@@ -85,6 +85,15 @@ pub(super) fn link_log(paths: &Paths, pod: &PodRef, name: &str, id: &ContainerId
     }
 }
 
+/// Where the link of a container leads.
+pub(super) fn kept_log(paths: &Paths, pod: &PodRef, id: &str) -> Option<PathBuf> {
+    let (prefix, suffix) = (format!("{}_{}_", pod.name, pod.namespace), format!("-{id}.log"));
+    let entries = std::fs::read_dir(&paths.container_logs).ok()?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let link = names.filter(|name| name.starts_with(&prefix)).find(|name| name.ends_with(&suffix))?;
+    std::fs::read_link(paths.container_logs.join(link)).ok()
+}
+
 pub(super) fn remove_log(paths: &Paths, pod: &PodRef, name: &str, attempt: u32, id: &ContainerId) {
     let log = paths.log(pod, name, attempt);
     let _ = std::fs::remove_file(paths.link(pod, name, id));

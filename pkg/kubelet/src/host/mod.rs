@@ -118,6 +118,11 @@ impl Host {
         files::link_log(&self.paths, pod, name, id, log);
     }
 
+    /// The log of a container that may be gone.
+    pub(crate) fn kept_log(&self, pod: &PodRef, id: &str) -> Option<PathBuf> {
+        files::kept_log(&self.paths, pod, id)
+    }
+
     /// Removes the log of a container that is gone.
     pub(crate) fn remove_log(&self, pod: &PodRef, name: &str, attempt: u32, id: &ContainerId) {
         files::remove_log(&self.paths, pod, name, attempt, id);

@@ -294,7 +294,15 @@ impl PodProvider for LocalNode {
     }
 
     async fn logs(&self, pod: &PodRef, container_id: &str) -> Result<Log, Error> {
-        self.sessions.logs(pod, container_id).await
+        match self.sessions.logs(pod, container_id).await {
+            // The containers of a pod that has ended are removed at once; its logs stay as long as it does.
+            Err(Error::NotFound(what)) => {
+                let kept = self.shared.host.as_ref().and_then(|host| host.kept_log(pod, container_id));
+                let path = kept.ok_or(Error::NotFound(what))?;
+                Ok(Log { path, ended: Box::pin(std::future::ready(())) })
+            }
+            found => found,
+        }
     }
 
     async fn exec(&self, pod: &PodRef, container: &str, spec: &ExecSpec) -> Result<Session, Error> {

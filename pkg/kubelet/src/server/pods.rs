@@ -52,12 +52,14 @@ pub fn failed(error: &Error) -> Refusal {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-/// The pod of that name.
+/// The pod of that name: one that is on its way out may have a successor already.
 pub fn named(server: &Server, namespace: &str, name: &str) -> Option<Arc<Pod>> {
     let is_it = |pod: &Arc<Pod>| {
         pod.metadata.namespace.as_deref() == Some(namespace) && pod.metadata.name.as_deref() == Some(name)
     };
-    server.provider.list().into_iter().find(is_it)
+    let age =
+        |pod: &Arc<Pod>| (pod.metadata.deletion_timestamp.is_none(), pod.metadata.creation_timestamp.clone());
+    server.provider.list().into_iter().filter(is_it).max_by_key(age)
 }
 
 /// The pod that a path names, and the provider's name for it.

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use kubelet::runtime::{ContainerSpec, Credentials, Error, Event, Progress, Runtime};
 use oci_client::secrets::RegistryAuth;
 use std::sync::Mutex;
-use testing::in_time;
+use testing::{eventually, in_time};
 
 fn me(password: &str) -> Credentials {
     Credentials { username: "me".into(), password: password.into() }
@@ -113,6 +113,65 @@ async fn mirrors_come_first_and_pulls_of_one_image_join() {
     assert_eq!(in_time("it is told", events.next()).await, Some(Event::Images));
 }
 
+/// A layer of one small file.
+fn layer() -> Vec<u8> {
+    let mut layer = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(3);
+    header.set_mode(0o644);
+    header.set_cksum();
+    layer.append_data(&mut header, "file", &b"abc"[..]).expect("appended");
+    layer.into_inner().expect("a layer")
+}
+
+/// What containerd keeps for a node: contents, snapshots, leases, and what is being written.
+fn kept(node: &Node) -> Vec<String> {
+    let socket = node.config.socket.display().to_string();
+    let lists: [&[&str]; 4] =
+        [&["content", "ls", "-q"], &["snapshots", "ls"], &["leases", "ls", "-q"], &["content", "active"]];
+    let listed = lists.iter().map(|list| {
+        let told = std::process::Command::new("ctr")
+            .args(["--address", &socket, "--namespace", &node.config.namespace])
+            .args(*list)
+            .output()
+            .expect("ctr");
+        assert!(told.status.success(), "{told:?}");
+        format!("{}:\n{}", list.join(" "), String::from_utf8_lossy(&told.stdout))
+    });
+    listed.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_image_leaves_nothing_and_is_healed_by_a_push() {
+    let node = Node::start().await;
+    let registry = Registry::start(false);
+    let before = kept(&node);
+    let check = async |name: &str, expected: &str| {
+        let name = format!("{}/{name}", registry.address);
+        let error = node.runtime.pull(&name, &[], &|_| {}).await.expect_err("broken").to_string();
+        assert!(error.contains(&format!("failed to pull and unpack image {name:?}")), "{error}");
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(node.runtime.image(&name).await.expect("an answer"), None);
+        eventually("nothing is left of it", || async { (kept(&node) == before).then_some(()) }).await;
+    };
+    // No archive at all; not what its configuration says; not what its manifest says.
+    let digest = registry.push_layer("broken:v1", b"this is no archive", None).await;
+    check("broken:v1", &format!("failed to extract layer {digest}")).await;
+    let other = format!("sha256:{}", "1".repeat(64));
+    registry.push_layer("lies:v1", &layer(), Some(&other)).await;
+    check("lies:v1", "wrong diff id").await;
+    let damaged = registry.push_layer("damaged:v1", &layer(), None).await;
+    registry.damage(&damaged);
+    check("damaged:v1", &damaged).await;
+
+    let busybox = archive("busybox", node.containerd.dir());
+    for name in ["broken:v1", "lies:v1", "damaged:v1"] {
+        registry.push(&busybox, name, &RegistryAuth::Anonymous).await;
+        let name = format!("{}/{name}", registry.address);
+        assert_eq!(node.runtime.pull(&name, &[], &|_| {}).await.expect("it is whole now").id, node.image);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn archives_are_imported() {
     let node = Node::start().await;
@@ -123,15 +182,7 @@ async fn archives_are_imported() {
     );
     // As `docker save` writes it: no manifest, a plain layer.
     let saved = node.config.root_dir.join("saved.tar");
-    let layer = {
-        let mut layer = tar::Builder::new(Vec::new());
-        let mut header = tar::Header::new_gnu();
-        header.set_size(3);
-        header.set_mode(0o644);
-        header.set_cksum();
-        layer.append_data(&mut header, "file", &b"abc"[..]).expect("appended");
-        layer.into_inner().expect("a layer")
-    };
+    let layer = layer();
     let digest: String = ring::digest::digest(&ring::digest::SHA256, &layer)
         .as_ref()
         .iter()

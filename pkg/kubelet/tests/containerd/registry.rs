@@ -3,19 +3,22 @@
 use oci_client::client::{Client, ClientConfig, ClientProtocol};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Reference, RegistryOperation};
+use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The password `secret`, as registries store it.
 const PASSWORD: &str = "me:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n";
 
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
 /// A registry that ends when this is dropped.
 pub struct Registry {
     process: Child,
     pub address: String,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Registry {
@@ -59,7 +62,7 @@ impl Registry {
         };
         // It must not block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        Registry { process, address, _dir: dir }
+        Registry { process, address, dir }
     }
 
     /// Puts an image of an archive of ours there, and says its digest.
@@ -80,18 +83,65 @@ impl Registry {
                 blobs.insert(format!("sha256:{digest}"), bytes);
             }
         }
+        let digest = index["manifests"][0]["digest"].as_str().expect("a digest").to_owned();
+        let manifest = blobs.remove(&digest).expect("a manifest");
+        self.push_parts(name, blobs, manifest, auth).await;
+        digest
+    }
+
+    /// Puts an image of one layer there, whatever the bytes of the layer are and its configuration says of them. Says the
+    /// digest of the layer.
+    pub async fn push_layer(&self, name: &str, layer: &[u8], diff_id: Option<&str>) -> String {
+        let digest = digest_of(layer);
+        let rootfs = json!({"type": "layers", "diff_ids": [diff_id.unwrap_or(&digest)]});
+        let config = json!({"architecture": "amd64", "os": "linux", "rootfs": rootfs}).to_string();
+        let part = |kind: &str, bytes: &[u8]| {
+            let kind = format!("application/vnd.oci.image.{kind}");
+            json!({"mediaType": kind, "digest": digest_of(bytes), "size": bytes.len()})
+        };
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": MANIFEST,
+            "config": part("config.v1+json", config.as_bytes()), "layers": [part("layer.v1.tar+gzip", layer)],
+        });
+        let blobs = [layer.to_vec(), config.into_bytes()].map(|bytes| (digest_of(&bytes), bytes));
+        let manifest = manifest.to_string().into_bytes();
+        self.push_parts(name, blobs.into(), manifest, &RegistryAuth::Anonymous).await;
+        digest
+    }
+
+    /// Replaces the bytes of a blob, as a bad disk would.
+    pub fn damage(&self, digest: &str) {
+        let hex = digest.trim_start_matches("sha256:");
+        let blobs = self.dir.path().join("data/docker/registry/v2/blobs/sha256");
+        let path = blobs.join(&hex[..2]).join(hex).join("data");
+        let bytes = std::fs::read(&path).expect("a blob");
+        std::fs::write(&path, vec![b'x'; bytes.len()]).expect("written");
+    }
+
+    async fn push_parts(
+        &self,
+        name: &str,
+        blobs: BTreeMap<String, Vec<u8>>,
+        manifest: Vec<u8>,
+        auth: &RegistryAuth,
+    ) {
         let client = Client::new(ClientConfig { protocol: ClientProtocol::Http, ..ClientConfig::default() });
         let reference: Reference = format!("{}/{name}", self.address).parse().expect("a name");
         client.auth(&reference, auth, RegistryOperation::Push).await.expect("let in");
-        let digest = index["manifests"][0]["digest"].as_str().expect("a digest").to_owned();
-        let manifest = blobs.remove(&digest).expect("a manifest");
         for (digest, bytes) in blobs {
             client.push_blob(&reference, bytes, &digest).await.expect("pushed");
         }
-        let kind = "application/vnd.oci.image.manifest.v1+json".parse().expect("a media type");
+        let kind = MANIFEST.parse().expect("a media type");
         client.push_manifest_raw(&reference, manifest, kind).await.expect("pushed");
-        digest
     }
+}
+
+fn digest_of(bytes: &[u8]) -> String {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(bytes).expect("written");
+    let told = Command::new("sha256sum").arg(file.path()).output().expect("sha256sum");
+    let text = String::from_utf8(told.stdout).expect("text");
+    format!("sha256:{}", text.split_whitespace().next().expect("a digest"))
 }
 
 impl Drop for Registry {

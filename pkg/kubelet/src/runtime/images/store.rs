@@ -9,7 +9,7 @@ use containerd_client::services::v1 as api;
 use containerd_client::services::v1::snapshots::{
     CommitSnapshotRequest, PrepareSnapshotRequest, RemoveSnapshotRequest, StatSnapshotRequest,
 };
-use containerd_client::tonic::Code;
+use containerd_client::tonic::{Code, Status};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -155,8 +155,8 @@ impl Images {
             )));
         }
         let mut parent = String::new();
-        for (layer, name) in manifest.layers.iter().zip(&chain) {
-            self.unpack_layer(layer, name, &parent).await?;
+        for ((layer, name), diff_id) in manifest.layers.iter().zip(&chain).zip(&config.diff_ids) {
+            self.unpack_layer(layer, diff_id, name, &parent).await?;
             parent.clone_from(name);
         }
         // The snapshots live as long as the configuration that says which they are.
@@ -165,7 +165,14 @@ impl Images {
         Ok(())
     }
 
-    async fn unpack_layer(&self, layer: &Descriptor, name: &str, parent: &str) -> Result<(), Error> {
+    /// Makes the snapshot `name` of a layer with the contents `diff_id`, above `parent`.
+    async fn unpack_layer(
+        &self,
+        layer: &Descriptor,
+        diff_id: &str,
+        name: &str,
+        parent: &str,
+    ) -> Result<(), Error> {
         let mut snapshots = self.connection.snapshots();
         let snapshotter = self.snapshotter.clone();
         let stat = StatSnapshotRequest { snapshotter: snapshotter.clone(), key: name.to_owned() };
@@ -185,15 +192,19 @@ impl Images {
         let apply = api::ApplyRequest { diff: Some(layer.for_containerd()), mounts, ..Default::default() };
         let result = match self.connection.diff().apply(apply).await {
             Ok(applied) => {
-                let applied = applied.into_inner().applied.unwrap_or_default();
+                let applied = applied.into_inner().applied.unwrap_or_default().digest;
                 let commit = CommitSnapshotRequest {
                     snapshotter: snapshotter.clone(),
                     name: name.to_owned(),
                     key: key.clone(),
                     ..Default::default()
                 };
-                tracing::debug!(layer = applied.digest, "unpacked");
-                snapshots.commit(commit).await.map(drop)
+                // Otherwise it would be taken for the layer of another image, which does have these contents.
+                if applied == diff_id {
+                    snapshots.commit(commit).await.map(drop)
+                } else {
+                    Err(Status::data_loss(format!("wrong diff id calculated on extraction {applied:?}")))
+                }
             }
             Err(status) => Err(status),
         };
