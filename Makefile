@@ -35,7 +35,7 @@ bench: build test-packages ## print the table of benchmarks (PEER=kubeconfig mea
 		$(if $(QUICK),--quick) $(if $(PEER),--peer-kubeconfig $(PEER)) $(if $(PEER_PID),--peer-pid $(PEER_PID))
 	$(STATIC) $(CARGO) run $(RELEASE) -p scheduler --example schedule -- $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) run $(RELEASE) -p controllers --example converge -- $(if $(QUICK),--quick)
-	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example bench -- $(BIN)/kubelet $(if $(QUICK),--quick)
+	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example node -- $(BIN)/kubelet $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) build $(RELEASE) -p proxy --example rules && for i in iptables-nft iptables-legacy; do unshare --net target/$(TARGET)/release/examples/rules $$i $(if $(QUICK),1000); done
 
 soak: test-packages ## the long versions of the tests that look for rare faults

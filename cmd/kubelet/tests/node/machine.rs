@@ -1,11 +1,11 @@
 //! A machine for a test: a network namespace of its own, a containerd of its own, the kubelet as it is built, and an
 //! apiserver if it wants one. Nothing of it is left behind.
 
+use crate::command::{enter_a_network_of_its_own, kubelet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use kubelet::runtime::containerd::{Config, Containerd};
-use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::fs::File;
@@ -15,22 +15,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use testing::{PATIENCE, TestServer, eventually};
 
-const ADDRESS: &str = "192.168.77.1";
 const NAME: &str = "n1";
 
 /// Runs a test in a network of its own. Threads and processes that it starts are in it too; it goes with the last.
 pub fn on_a_network_of_its_own<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
-    unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-    for line in [
-        "link set lo up",
-        "link add eth0 type bridge",
-        "addr add 192.168.77.1/24 dev eth0",
-        "link set eth0 up",
-        "route add default via 192.168.77.254",
-    ] {
-        let done = Command::new("ip").args(line.split(' ')).status().expect("ip");
-        assert!(done.success(), "ip {line}");
-    }
+    enter_a_network_of_its_own();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(test());
 }
@@ -155,33 +144,10 @@ impl Machine {
     pub fn start_with(&mut self, flags: &[&str]) {
         let number = self.starts.replace_with(|starts| *starts + 1);
         let log = File::create(self.dir(&format!("kubelet-{number}.log"))).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubelet"));
-        command.arg("--hostname-override").arg(NAME).args(["--node-ip", ADDRESS, "--port", "0"]);
-        command.args(["--address", "127.0.0.1", "--pod-cidr", "10.77.0.0/24", "--resolv-conf", "/dev/null"]);
-        let socket = format!("unix://{}", self.containerd.socket().display());
-        command.arg("--container-runtime-endpoint").arg(socket);
-        command.arg("--cgroup-root").arg(self.containerd.cgroup());
-        command.arg("--pod-manifest-path").arg(self.manifests());
-        for (flag, dir) in [
-            ("--root-dir", "kubelet"),
-            ("--state-dir", "kubelet-run"),
-            ("--pod-logs-dir", "logs"),
-            ("--container-logs-dir", "container-logs"),
-            ("--cert-dir", "pki"),
-            ("--cni-conf-dir", "cni"),
-        ] {
-            command.arg(flag).arg(self.dir(dir));
-        }
-        if let Some(server) = &self.server {
-            let user = format!("system:node:{NAME}");
-            command.arg("--kubeconfig").arg(server.kubeconfig(server.address(), &user, &["system:nodes"]));
-        }
-        command
-            .args(flags)
-            .env("LOG", "warn,kubelet=debug")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
+        let program = Path::new(env!("CARGO_BIN_EXE_kubelet"));
+        let mut command = kubelet(program, NAME, &self.containerd, self.server.as_ref());
+        command.arg("--pod-manifest-path").arg(self.manifests()).args(flags);
+        command.env("LOG", "warn,kubelet=debug").stderr(log);
         self.kubelet = Some(command.spawn().expect("the kubelet starts"));
     }
 

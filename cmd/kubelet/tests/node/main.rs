@@ -1,6 +1,7 @@
 //! The kubelet as it is built, on a real containerd, in a network of its own.
 
 mod asks;
+mod command;
 mod faults;
 mod machine;
 mod pods;

@@ -1,7 +1,7 @@
 //! How fast pods start and end on a node, and what the kubelet takes, beside containerd alone.
 //!
 //! ```text
-//! cargo run --release -p kubelet --example bench -- KUBELET [--quick]
+//! cargo run --release -p kubelet --example node -- KUBELET [--quick]
 //! ```
 //!
 //! KUBELET is the built program. Everything is in a network namespace of its own, on a containerd of its own; the
@@ -15,13 +15,15 @@ use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kubelet::runtime::containerd::{Config, Containerd};
 use kubelet::runtime::{ContainerSpec, ImageId, PodRef, Runtime, SandboxId, SandboxSpec};
-use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use testing::{TestServer, eventually};
+
+#[path = "../../../cmd/kubelet/tests/node/command.rs"]
+mod command;
 
 const NAME: &str = "bench";
 const FOREVER: &str = "trap 'exit 0' TERM; while true; do sleep 1 & wait; done";
@@ -33,20 +35,11 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let quick = arguments.iter().any(|argument| argument == "--quick");
     let Some(program) = arguments.iter().find(|argument| !argument.starts_with("--")) else {
-        eprintln!("say which kubelet: cargo run --release -p kubelet --example bench -- bin/kubelet");
+        eprintln!("say which kubelet: cargo run --release -p kubelet --example node -- bin/kubelet");
         std::process::exit(2);
     };
     let program = std::fs::canonicalize(program).expect("the kubelet");
-    unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace: this needs root");
-    for line in [
-        "link set lo up",
-        "link add eth0 type bridge",
-        "addr add 192.168.77.1/24 dev eth0",
-        "link set eth0 up",
-        "route add default via 192.168.77.254",
-    ] {
-        assert!(Command::new("ip").args(line.split(' ')).status().expect("ip").success(), "ip {line}");
-    }
+    command::enter_a_network_of_its_own();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(bench(&program, quick));
 }
@@ -183,28 +176,11 @@ struct BenchNode {
 impl BenchNode {
     async fn start(program: &Path, containerd: &testing::Containerd) -> BenchNode {
         let server = TestServer::start().await;
-        let dir = |name: &str| containerd.dir().join(name);
-        let user = format!("system:node:{NAME}");
-        let mut command = Command::new(program);
-        command.args(["--hostname-override", NAME, "--node-ip", "192.168.77.1", "--port", "0"]);
-        command.args(["--address", "127.0.0.1", "--pod-cidr", "10.77.0.0/24", "--resolv-conf", "/dev/null"]);
-        command.args(["--max-pods", "200"]).arg("--cgroup-root").arg(containerd.cgroup());
-        command.arg(format!("--container-runtime-endpoint=unix://{}", containerd.socket().display()));
-        for (flag, name) in [
-            ("--root-dir", "kubelet"),
-            ("--state-dir", "kubelet-run"),
-            ("--pod-logs-dir", "logs"),
-            ("--container-logs-dir", "container-logs"),
-            ("--cert-dir", "pki"),
-            ("--cni-conf-dir", "cni"),
-        ] {
-            command.arg(flag).arg(dir(name));
-        }
-        command.arg("--kubeconfig").arg(server.kubeconfig(server.address(), &user, &["system:nodes"]));
-        let log = std::fs::File::create(dir("kubelet.log")).expect("a log");
+        let log = std::fs::File::create(containerd.dir().join("kubelet.log")).expect("a log");
+        let mut command = command::kubelet(program, NAME, containerd, Some(&server));
         // By this name the one program of all acts as the kubelet.
         std::os::unix::process::CommandExt::arg0(&mut command, "kubelet");
-        command.env("LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.args(["--max-pods", "200"]).env("LOG", "warn").stderr(log);
         let kubelet = command.spawn().expect("the kubelet starts");
         let nodes: Api<Node> = Api::all(server.admin());
         eventually("the node is ready", || async {
@@ -283,17 +259,26 @@ impl BenchNode {
         began.elapsed().as_secs_f64()
     }
 
+    /// Deletes pods at once and waits until all are gone.
     async fn delete_pods(&self, names: &[String]) -> f64 {
         let pods = self.pods();
+        let mut changes = watcher(pods.clone(), watcher::Config::default()).default_backoff().boxed();
+        while !matches!(changes.try_next().await.expect("a watch"), Some(watcher::Event::InitDone)) {}
         let began = Instant::now();
-        join_all(names.iter().map(|name| {
+        let deleted = join_all(names.iter().map(|name| {
             let pods = pods.clone();
             async move { pods.delete(name, &DeleteParams::default()).await.expect("deleted") }
-        }))
-        .await;
-        while !pods.list(&Default::default()).await.expect("a list").items.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        }));
+        let mut waited: BTreeSet<&String> = names.iter().collect();
+        let gone = async {
+            while !waited.is_empty() {
+                let change = changes.try_next().await.expect("a watch");
+                if let Some(watcher::Event::Delete(pod)) = change {
+                    waited.remove(&pod.metadata.name.unwrap_or_default());
+                }
+            }
+        };
+        tokio::join!(deleted, gone);
         began.elapsed().as_secs_f64()
     }
 
