@@ -27,8 +27,9 @@ pub struct Panicked {
 /// # Errors
 ///
 /// What it panicked with.
-pub async fn contained<T>(future: impl Future<Output = T>) -> Result<T, String> {
-    AssertUnwindSafe(future).catch_unwind().await.map_err(|payload| message(payload.as_ref()))
+pub fn contained<T>(future: impl Future<Output = T>) -> impl Future<Output = Result<T, String>> {
+    // Not an async fn, which would keep room for the future twice.
+    AssertUnwindSafe(future).catch_unwind().map(|result| result.map_err(|payload| message(payload.as_ref())))
 }
 
 /// As [`contained`], of what does not wait.
@@ -63,15 +64,14 @@ impl Tasks {
     /// Starts one, called `task`.
     pub fn spawn(&self, task: impl Into<String>, future: impl Future<Output = ()> + Send + 'static) {
         let (task, panicked) = (task.into(), self.panicked.clone());
-        self.tracker.spawn(async move {
-            if let Err(message) = contained(future).await {
-                panicked.send_if_modified(|first| {
-                    let is_first = first.is_none();
-                    first.get_or_insert(Panicked { task, message });
-                    is_first
-                });
-            }
-        });
+        self.tracker.spawn(contained(future).map(move |result| {
+            let Err(message) = result else { return };
+            panicked.send_if_modified(|first| {
+                let is_first = first.is_none();
+                first.get_or_insert(Panicked { task, message });
+                is_first
+            });
+        }));
     }
 
     /// Waits until one of them has panicked: the first that did.

@@ -186,7 +186,7 @@ impl Collector {
                 () = shutdown.cancelled() => return,
                 key = self.queue.take() => key,
             };
-            match contained(self.process(&key.name)).await {
+            match contained(Box::pin(self.process(&key.name))).await {
                 Ok(Ok(())) => self.queue.forget_failures(&key),
                 Ok(Err(why)) => {
                     tracing::debug!(uid = key.name, why, "to be looked at again");
