@@ -8,6 +8,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use serde_json::Value;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What every command may be told about the cluster.
 #[derive(clap::Args, Clone, Default)]
@@ -71,6 +72,8 @@ pub struct Connection {
     pub server: String,
     /// Where to keep what the server said it has.
     pub cache: Option<PathBuf>,
+    /// How long a request may take.
+    request_timeout: Option<Duration>,
     /// Requests are told.
     tells_requests: bool,
 }
@@ -89,6 +92,8 @@ const NO_KUBECONFIG: &str = "no kubeconfig was found, so there is no cluster to 
 impl Connection {
     /// Connects as the kubeconfig says; nothing is sent yet.
     pub async fn open(flags: &ClusterFlags) -> Result<Connection> {
+        let request_timeout = crate::duration::parse(&flags.request_timeout).context("--request-timeout")?;
+        let request_timeout = (!request_timeout.is_zero()).then_some(request_timeout);
         let kubeconfig = read_kubeconfig(flags)?;
         let options = KubeConfigOptions { context: flags.context.clone(), ..KubeConfigOptions::default() };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
@@ -109,13 +114,23 @@ impl Connection {
         use_certificates(&mut config, flags);
         // A watch may be silent for long.
         config.read_timeout = None;
+        // Whoever asked is told at once that a budget or a quota stands in the way.
+        config.default_retry = false;
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
         let cache = cache_folder(flags, &server);
         let namespace_is_given = flags.namespace.is_some();
         let tells_requests = flags.verbosity >= TELLS_REQUESTS;
-        Ok(Connection { client, namespace, namespace_is_given, server, cache, tells_requests })
+        Ok(Connection {
+            client,
+            namespace,
+            namespace_is_given,
+            server,
+            cache,
+            request_timeout,
+            tells_requests,
+        })
     }
 
     /// An object or a list.
@@ -143,6 +158,27 @@ impl Connection {
 
     /// Sends a text of some kind, and reads text.
     pub async fn text(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<String>,
+        accept: &str,
+    ) -> Result<String> {
+        self.in_time(self.exchange(method, path, content_type, body, accept)).await
+    }
+
+    /// As long as `--request-timeout` allows.
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        let Some(timeout) = self.request_timeout else { return answer.await };
+        tokio::time::timeout(timeout, answer).await.unwrap_or_else(|_| {
+            let message =
+                format!("Unable to connect to the server at {}: no answer in {timeout:?}", self.server);
+            Err(Unreachable(message).into())
+        })
+    }
+
+    async fn exchange(
         &self,
         method: Method,
         path: &str,
@@ -183,10 +219,8 @@ impl Connection {
         accept: &str,
     ) -> Result<impl futures::AsyncBufRead + Unpin + use<>> {
         let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
-        match self.client.request_stream(request).await {
-            Ok(stream) => Ok(stream),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.in_time(async { self.client.request_stream(request).await.map_err(|error| self.failed(error)) })
+            .await
     }
 
     /// What a client's error means for people: the server's word, or that there was none.

@@ -1,6 +1,6 @@
 //! `kubectl debug`: a container of one's own in a pod that runs.
 
-use super::exec::{Common, attach_to};
+use super::exec::{Common, attach_or_follow};
 use crate::connection::{ClusterFlags, Connection};
 use crate::pods;
 use crate::select::name_of;
@@ -86,7 +86,8 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
         quiet: flags.quiet,
         pod_running_timeout: Duration::ZERO,
     };
-    attach_to(&connection, &pod, &common).await
+    attach_or_follow(&connection, &pod, &common).await?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `debugger-1`, or the next that the pod does not have.
@@ -118,21 +119,15 @@ fn container(flags: &Flags, name: &str) -> Result<Value> {
     Ok(container)
 }
 
-/// The pod once its new container runs; one that has ended already is an error.
+/// The pod once its new container has been started.
 async fn started(connection: &Connection, path: &str, name: &str) -> Result<Value> {
     loop {
         let pod = connection.get(path).await?;
         let statuses = pod["status"]["ephemeralContainerStatuses"].as_array();
         let own = statuses.into_iter().flatten().find(|status| status["name"] == name);
         let state = own.map(|status| status["state"].clone()).unwrap_or_default();
-        if state.get("running").is_some() {
+        if state.get("running").or(state.get("terminated")).is_some() {
             return Ok(pod);
-        }
-        if let Some(ended) = state.get("terminated") {
-            bail!(
-                "container {name} has ended with exit code {}; see kubectl logs -c {name}",
-                ended["exitCode"]
-            );
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

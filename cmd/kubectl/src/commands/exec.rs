@@ -131,6 +131,14 @@ pub async fn attach(cluster: &ClusterFlags, flags: AttachFlags) -> Result<ExitCo
     attach_to(&connection, &pod, &flags.common).await
 }
 
+/// Attaches to a container that was just started; one that has ended by now has left a log.
+pub async fn attach_or_follow(connection: &Connection, pod: &Value, common: &Common) -> Result<()> {
+    let Err(error) = attach_to(connection, pod, common).await else { return Ok(()) };
+    let (name, container) = (name_of(pod), common.container.as_deref().unwrap_or_default());
+    eprintln!("warning: couldn't attach to pod/{name}, falling back to streaming logs: {error:#}");
+    super::logs::follow(connection, name, container).await
+}
+
 /// Attaches to a container of a pod that runs.
 pub async fn attach_to(connection: &Connection, pod: &Value, common: &Common) -> Result<ExitCode> {
     refuse_ended(pod, "attach to")?;

@@ -192,6 +192,12 @@ async fn show(connection: &Connection, flags: &Flags, source: &Source, query: &s
     }
 }
 
+/// Shows what a container says until it ends.
+pub async fn follow(connection: &Connection, pod: &str, container: &str) -> Result<()> {
+    let path = format!("{}/log?follow=true&container={}", pods::path(connection, pod), encode(container));
+    bytes(connection.stream(&path, "*/*").await?).await
+}
+
 async fn bytes(mut stream: impl AsyncReadExt + Unpin) -> Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {

@@ -1,6 +1,6 @@
 //! `kubectl run`: one pod.
 
-use super::exec::{Common, attach_to};
+use super::exec::{Common, attach_or_follow};
 use super::expose::{pairs, services};
 use crate::change::{ChangeFlags, DryRun, create};
 use crate::connection::{ClusterFlags, Connection};
@@ -213,10 +213,9 @@ async fn talk(connection: &Connection, flags: &Flags, name: &str) -> Result<Exit
         pod_running_timeout: flags.pod_running_timeout,
     };
     if running["status"]["phase"] == "Running" {
-        attach_to(connection, &running, &common).await?;
+        attach_or_follow(connection, &running, &common).await?;
     } else {
-        let path = format!("{}/log", pods::path(connection, name));
-        print!("{}", connection.text(Method::GET, &path, "application/json", None, "*/*").await?);
+        super::logs::follow(connection, name, &flags.name).await?;
     }
     if flags.restart == "Always" {
         return Ok(ExitCode::SUCCESS);

@@ -8,3 +8,4 @@ mod kubeadm;
 mod network;
 mod seed;
 mod support;
+mod verbs;
