@@ -6,6 +6,7 @@
 //! resourceVersions, so a cache that has seen any event of version N has seen all writes up to N.
 
 use crate::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,6 +27,9 @@ pub struct Change<K> {
     /// As it is.
     pub new: Option<Arc<K>>,
 }
+
+/// Hears of metadata: as it was, and as it is.
+pub type MetadataHandler = Box<dyn Fn(Option<&ObjectMeta>, Option<&ObjectMeta>) + Send + Sync>;
 
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 type IndexBy<K> = fn(&K) -> Vec<String>;
@@ -61,6 +65,8 @@ pub trait AnyCache: Send + Sync {
     fn is_gone(&self, key: &Key, uid: &str) -> bool;
     /// Counts changes: who waits for one subscribes before asking.
     fn changes(&self) -> watch::Receiver<u64>;
+    /// As [`Cache::subscribe`], of what every kind has.
+    fn subscribe_metadata(&self, handler: MetadataHandler);
 }
 
 /// A resourceVersion as a number; zero where it is none.
@@ -277,6 +283,13 @@ impl<K: Resource + Debug + Send + Sync + 'static> AnyCache for Cache<K> {
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
+    }
+
+    fn subscribe_metadata(&self, handler: MetadataHandler) {
+        self.subscribe(move |change| {
+            let [old, new] = [&change.old, &change.new].map(|it| it.as_ref().map(|object| object.meta()));
+            handler(old, new);
+        });
     }
 }
 

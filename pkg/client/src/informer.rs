@@ -3,7 +3,7 @@
 //! kube-rs' watcher lists and watches and resumes; here its events become [`Cache`]s, errors wait a growing while, and a
 //! watch that cannot resume (410 Gone) begins again with a list.
 
-use crate::{Cache, Panicked, Tasks};
+use crate::{AnyCache, Cache, Panicked, Tasks};
 use futures::{Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
@@ -28,6 +28,8 @@ const PAGE: u32 = 500;
 pub struct Informers {
     client: Client,
     caches: Arc<Mutex<HashMap<TypeId, Box<dyn Any + Send>>>>,
+    /// The same, by group and plural.
+    by_resource: Arc<Mutex<HashMap<(String, String), Arc<dyn AnyCache>>>>,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
@@ -35,7 +37,8 @@ pub struct Informers {
 impl Informers {
     /// None yet. Every cache is kept up to date until the token is cancelled; then [`Informers::join`].
     pub fn new(client: Client, shutdown: CancellationToken) -> Informers {
-        Informers { client, caches: Arc::default(), tasks: Tasks::default(), shutdown }
+        let (caches, by_resource) = Default::default();
+        Informers { client, caches, by_resource, tasks: Tasks::default(), shutdown }
     }
 
     /// All objects of a kind, without their managed fields.
@@ -63,7 +66,22 @@ impl Informers {
         let api: Api<K> = Api::all(self.client.clone());
         let start =
             || move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, prune));
-        self.cache_of(TypeId::of::<K>(), start, seed)
+        let cache = self.cache_of(TypeId::of::<K>(), start, seed);
+        self.make_known::<K, _>(&cache);
+        cache
+    }
+
+    fn make_known<K: Resource<DynamicType = ()>, T>(&self, cache: &Cache<T>)
+    where
+        T: Resource + Debug + Send + Sync + 'static,
+    {
+        let id = (K::group(&()).into_owned(), K::plural(&()).into_owned());
+        self.by_resource.lock().entry(id).or_insert_with(|| Arc::new(cache.clone()));
+    }
+
+    /// The cache of a resource that somebody has asked for, whatever its type, if anybody has.
+    pub fn known(&self, resource: &ApiResource) -> Option<Arc<dyn AnyCache>> {
+        self.by_resource.lock().get(&(resource.group.clone(), resource.plural.clone())).cloned()
     }
 
     /// The metadata of all objects of a kind: much less to keep, where that is enough.
@@ -73,7 +91,9 @@ impl Informers {
     {
         let api: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
         let start = || move || watcher::watcher(api.clone(), config());
-        self.cache_of(TypeId::of::<PartialObjectMeta<K>>(), start, Vec::new())
+        let cache = self.cache_of(TypeId::of::<PartialObjectMeta<K>>(), start, Vec::new());
+        self.make_known::<K, _>(&cache);
+        cache
     }
 
     /// Who all objects are of a kind that is known only at run time, and who owns them: metadata without labels and

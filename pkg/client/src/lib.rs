@@ -20,7 +20,7 @@ mod recorder;
 mod service_account;
 mod tasks;
 
-pub use cache::{AnyCache, Cache, Change, version_number};
+pub use cache::{AnyCache, Cache, Change, MetadataHandler, version_number};
 pub use connect::{ConnectError, connect, connect_multiplexed};
 pub use flags::{LeaderFlags, duration};
 pub use informer::Informers;

@@ -18,12 +18,12 @@ mod tests;
 
 use crate::discovery::{Resource, discover};
 use crate::runtime::{Context, Queue, Task, execute};
-use client::{AnyCache, Cache, Change, Key, contained};
+use client::{AnyCache, Key, contained};
 use graph::{Deletion, Graph, Node, Owner, Uid};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::{DynamicObject, PartialObjectMeta};
+use kube::api::DynamicObject;
 use parking_lot::Mutex;
 use plan::{Dependent, OwnerState, View, plan};
 use std::collections::{BTreeMap, HashSet};
@@ -67,7 +67,7 @@ struct Collector {
 
 struct Monitor {
     resource: Arc<Resource>,
-    cache: Cache<PartialObjectMeta<DynamicObject>>,
+    cache: Arc<dyn AnyCache>,
     stop: CancellationToken,
 }
 
@@ -129,21 +129,23 @@ impl Collector {
                 continue;
             }
             let stop = CancellationToken::new();
-            let cache = self.context.informers.metadata_of(&resource.api_resource(), stop.clone());
+            let (informers, of) = (&self.context.informers, resource.api_resource());
+            // What another controller watches anyway need not be watched twice.
+            let cache =
+                informers.known(&of).unwrap_or_else(|| Arc::new(informers.metadata_of(&of, stop.clone())));
             let (this, of) = (self.clone(), resource.clone());
-            cache.subscribe(move |change| this.changed(&of, change));
+            cache.subscribe_metadata(Box::new(move |old, new| this.changed(&of, old, new)));
             self.monitors.lock().insert(id, Monitor { resource, cache, stop });
         }
     }
 
-    fn changed(&self, resource: &Arc<Resource>, change: &Change<PartialObjectMeta<DynamicObject>>) {
-        let old = change.old.as_ref().and_then(|old| old.metadata.uid.as_deref());
-        let new = change.new.as_ref().and_then(|new| new.metadata.uid.as_deref());
-        if let Some(old) = old.filter(|old| Some(*old) != new) {
-            self.forget(old);
+    fn changed(&self, resource: &Arc<Resource>, old: Option<&ObjectMeta>, new: Option<&ObjectMeta>) {
+        let uid = |metadata: Option<&ObjectMeta>| metadata.and_then(|metadata| metadata.uid.clone());
+        if let Some(old) = uid(old).filter(|old| Some(old) != uid(new).as_ref()) {
+            self.forget(&old);
         }
-        if let Some(new) = &change.new {
-            let look = self.graph.lock().apply(resource, &new.metadata);
+        if let Some(new) = new {
+            let look = self.graph.lock().apply(resource, new);
             look.iter().for_each(|uid| self.look_at(uid));
         }
     }
@@ -170,7 +172,7 @@ impl Collector {
                 }
                 return;
             };
-            let _ = tokio::time::timeout(SYNC_PAUSE, behind.synced()).await;
+            let _ = tokio::time::timeout(SYNC_PAUSE, behind.changes().changed()).await;
         }
     }
 
