@@ -61,7 +61,7 @@ enum Part {
 const FULL: Scale = Scale { connections: 16, pods: 10_000, watchers: 1_000, window: Duration::from_secs(5) };
 const QUICK: Scale = Scale { connections: 16, pods: 2_000, watchers: 100, window: Duration::from_secs(1) };
 /// After its start a server gets this long to settle before its idle state is measured.
-const SETTLE: Duration = Duration::from_secs(1);
+const SETTLE: Duration = Duration::from_secs(12);
 
 /// What one API server does and takes.
 struct Measured {

@@ -5,11 +5,11 @@ use crate::connection::{ClusterFlags, Connection};
 use crate::resources::Resource;
 use crate::select::{ObjectFlags, name_of};
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// What `autoscale` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl autoscale deployment web --min=2 --max=10 --cpu-percent=80")]
+#[command(after_help = "Example:\n  kubectl autoscale deployment web --min=2 --max=10 --cpu=80%")]
 pub struct Flags {
     #[command(flatten)]
     objects: ObjectFlags,
@@ -19,8 +19,14 @@ pub struct Flags {
     /// The most there may be.
     #[arg(long)]
     max: Option<u32>,
-    /// How busy pods should be, in percent of the CPU they ask for.
-    #[arg(long, allow_negative_numbers = true, default_value_t = -1)]
+    /// How much CPU pods should use: in percent of what they ask for (80%), or of their own each (500m).
+    #[arg(long)]
+    cpu: Option<String>,
+    /// How much memory pods should use: in percent of what they ask for (80%), or each (512Mi).
+    #[arg(long)]
+    memory: Option<String>,
+    /// The older form of --cpu, in percent.
+    #[arg(long, allow_negative_numbers = true, default_value_t = -1, hide = true, conflicts_with = "cpu")]
     cpu_percent: i32,
     /// The autoscaler's name; that of what it scales unless told.
     #[arg(long)]
@@ -36,6 +42,7 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     if flags.min.is_some_and(|min| min > max) {
         bail!("--max=MAXPODS must be larger or equal to --min=MINPODS");
     }
+    let metrics = metrics(&flags)?;
     let connection = Connection::open(cluster).await?;
     let autoscalers = Resource {
         group: "autoscaling".into(),
@@ -66,13 +73,50 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         if let Some(min) = flags.min {
             autoscaler["spec"]["minReplicas"] = min.into();
         }
-        if flags.cpu_percent >= 0 {
-            let target = json!({"type": "Utilization", "averageUtilization": flags.cpu_percent});
-            autoscaler["spec"]["metrics"] =
-                json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]);
+        if !metrics.is_empty() {
+            autoscaler["spec"]["metrics"] = json!(metrics);
         }
         create(&connection, &flags.change, "kubectl-autoscale", (&autoscalers, &autoscaler), "autoscaled")
             .await?;
     }
     Ok(())
+}
+
+/// What the pods' use is measured by.
+fn metrics(flags: &Flags) -> Result<Vec<Value>> {
+    let percent = (flags.cpu_percent >= 0).then(|| format!("{}%", flags.cpu_percent));
+    let wanted = [("cpu", flags.cpu.as_ref().or(percent.as_ref())), ("memory", flags.memory.as_ref())];
+    let metric = |(name, target): (&str, &String)| {
+        let target =
+            target_of(target).with_context(|| format!("--{name} {target:?}: expected 80% or a quantity"))?;
+        Ok(json!({"type": "Resource", "resource": {"name": name, "target": target}}))
+    };
+    wanted.into_iter().filter_map(|(name, target)| Some((name, target?))).map(metric).collect()
+}
+
+fn target_of(text: &str) -> Option<Value> {
+    match text.strip_suffix('%') {
+        Some(percent) => {
+            let percent: u32 = percent.parse().ok().filter(|percent| *percent > 0)?;
+            Some(json!({"type": "Utilization", "averageUtilization": percent}))
+        }
+        None => {
+            text.parse::<api::Quantity>().ok()?;
+            Some(json!({"type": "AverageValue", "averageValue": text}))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_share_or_an_amount() {
+        assert_eq!(target_of("80%"), Some(json!({"type": "Utilization", "averageUtilization": 80})));
+        assert_eq!(target_of("500m"), Some(json!({"type": "AverageValue", "averageValue": "500m"})));
+        for wrong in ["", "%", "0%", "-1%", "much"] {
+            assert_eq!(target_of(wrong), None, "{wrong}");
+        }
+    }
 }
