@@ -45,18 +45,25 @@ pub struct Common {
     /// The container.
     #[arg(long, short)]
     pub container: Option<String>,
+    #[command(flatten)]
+    pub talk: Talk,
+    /// How long to wait until the pod runs.
+    #[arg(long, default_value = "1m", value_parser = crate::duration::parse)]
+    pub pod_running_timeout: std::time::Duration,
+}
+
+/// How to talk to a container.
+#[derive(clap::Args, Clone, Copy)]
+pub struct Talk {
     /// Pass standard input on.
-    #[arg(long = "stdin", short = 'i')]
+    #[arg(long, short = 'i')]
     pub stdin: bool,
     /// Standard input is a terminal, there too.
-    #[arg(long = "tty", short = 't')]
+    #[arg(long, short)]
     pub tty: bool,
     /// Say nothing oneself.
     #[arg(long, short)]
     pub quiet: bool,
-    /// How long to wait until the pod runs.
-    #[arg(long, default_value = "1m", value_parser = crate::duration::parse)]
-    pub pod_running_timeout: std::time::Duration,
 }
 
 /// Runs a command in a container, and ends as it ends.
@@ -73,10 +80,11 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
     refuse_ended(&pod, "exec into")?;
     let container = match &common.container {
         Some(container) => container.clone(),
-        None => pods::default_container(&pod, common.quiet)?,
+        None => pods::default_container(&pod, common.talk.quiet)?,
     };
-    let tty = session::can_use_terminal(common.tty, common.stdin, common.quiet);
-    let status = execute(&connection, name_of(&pod), &container, &flags.command, common.stdin, tty).await?;
+    let Talk { stdin, tty, quiet } = common.talk;
+    let tty = session::can_use_terminal(tty, stdin, quiet);
+    let status = execute(&connection, name_of(&pod), &container, &flags.command, stdin, tty).await?;
     session::exit_code(status)
 }
 
@@ -126,26 +134,31 @@ fn refuse_ended(pod: &Value, what: &str) -> Result<()> {
 /// Attaches to a container's main process.
 pub async fn attach(cluster: &ClusterFlags, flags: AttachFlags) -> Result<ExitCode> {
     let connection = Connection::open(cluster).await?;
-    let timeout = flags.common.pod_running_timeout;
-    let pod = pods::running(&connection, &flags.pod, timeout).await?;
-    attach_to(&connection, &pod, &flags.common).await
+    let Common { container, talk, pod_running_timeout } = flags.common;
+    let pod = pods::running(&connection, &flags.pod, pod_running_timeout).await?;
+    let container = match container {
+        Some(container) => container,
+        None => pods::default_container(&pod, talk.quiet)?,
+    };
+    attach_to(&connection, &pod, &container, talk).await
 }
 
 /// Attaches to a container that was just started; one that has ended by now has left a log.
-pub async fn attach_or_follow(connection: &Connection, pod: &Value, common: &Common) -> Result<()> {
-    let Err(error) = attach_to(connection, pod, common).await else { return Ok(()) };
-    let (name, container) = (name_of(pod), common.container.as_deref().unwrap_or_default());
+pub async fn attach_or_follow(
+    connection: &Connection,
+    pod: &Value,
+    container: &str,
+    talk: Talk,
+) -> Result<()> {
+    let Err(error) = attach_to(connection, pod, container, talk).await else { return Ok(()) };
+    let name = name_of(pod);
     eprintln!("warning: couldn't attach to pod/{name}, falling back to streaming logs: {error:#}");
     super::logs::follow(connection, name, container).await
 }
 
 /// Attaches to a container of a pod that runs.
-pub async fn attach_to(connection: &Connection, pod: &Value, common: &Common) -> Result<ExitCode> {
+async fn attach_to(connection: &Connection, pod: &Value, container: &str, talk: Talk) -> Result<ExitCode> {
     refuse_ended(pod, "attach to")?;
-    let container = match &common.container {
-        Some(container) => container.clone(),
-        None => pods::default_container(pod, common.quiet)?,
-    };
     let all = ["containers", "initContainers", "ephemeralContainers"];
     let spec = all
         .iter()
@@ -154,18 +167,18 @@ pub async fn attach_to(connection: &Connection, pod: &Value, common: &Common) ->
         .find(|own| own["name"] == container)
         .with_context(|| format!("container {container} not found in pod {}", name_of(pod)))?;
     let has_tty = spec["tty"] == true;
-    if common.tty && !has_tty && !common.quiet {
+    if talk.tty && !has_tty && !talk.quiet {
         eprintln!("error: Unable to use a TTY - container {container} did not allocate one");
     }
-    let stdin = common.stdin && spec["stdin"] == true;
-    let local = session::can_use_terminal(common.tty && has_tty, stdin, common.quiet);
-    if common.stdin && has_tty && !common.quiet {
+    let stdin = talk.stdin && spec["stdin"] == true;
+    let local = session::can_use_terminal(talk.tty && has_tty, stdin, talk.quiet);
+    if talk.stdin && has_tty && !talk.quiet {
         eprintln!("If you don't see a command prompt, try pressing enter.");
     }
-    let params = AttachParams { stderr: !has_tty, tty: has_tty, ..params(&container, stdin, local) };
+    let params = AttachParams { stderr: !has_tty, tty: has_tty, ..params(container, stdin, local) };
     let process = api(connection).attach(name_of(pod), &params).await;
     let status = session::run(process.map_err(|error| connection.failed(error))?, local).await?;
-    if common.stdin && local && !common.quiet && pod["spec"]["restartPolicy"] == "Always" {
+    if talk.stdin && local && !talk.quiet && pod["spec"]["restartPolicy"] == "Always" {
         let name = name_of(pod);
         eprintln!(
             "Session ended, resume using 'kubectl attach {name} -c {container} -i -t' command when the pod is running"

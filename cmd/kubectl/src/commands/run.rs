@@ -1,6 +1,6 @@
 //! `kubectl run`: one pod.
 
-use super::exec::{Common, attach_or_follow};
+use super::exec::{Talk, attach_or_follow};
 use super::expose::{pairs, services};
 use crate::change::{ChangeFlags, DryRun, create};
 use crate::connection::{ClusterFlags, Connection};
@@ -56,12 +56,8 @@ pub struct Flags {
     /// May do everything that the node may.
     #[arg(long)]
     privileged: bool,
-    /// Pass standard input on.
-    #[arg(long, short = 'i')]
-    stdin: bool,
-    /// Standard input is a terminal, there too.
-    #[arg(long, short)]
-    tty: bool,
+    #[command(flatten)]
+    talk: Talk,
     /// Attach to it; so with -i.
     #[arg(long)]
     attach: bool,
@@ -71,9 +67,6 @@ pub struct Flags {
     /// Delete it when it has ended.
     #[arg(long)]
     rm: bool,
-    /// Say nothing oneself.
-    #[arg(long, short)]
-    quiet: bool,
     /// JSON that is merged into the pod.
     #[arg(long)]
     overrides: Option<String>,
@@ -86,7 +79,7 @@ pub struct Flags {
 
 /// Runs a pod.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
-    let attached = flags.attach || flags.stdin || flags.tty;
+    let attached = flags.attach || flags.talk.stdin || flags.talk.tty;
     if flags.rm && !attached {
         bail!("--rm should only be used for attached containers");
     }
@@ -95,7 +88,7 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
             "--dry-run=client|server can't be used with attached containers options (--attach, --stdin, or --tty)"
         );
     }
-    if flags.tty && !flags.stdin {
+    if flags.talk.tty && !flags.talk.stdin {
         bail!("-i/--stdin is required for containers with -t/--tty=true");
     }
     if flags.expose && flags.port.is_none() {
@@ -132,7 +125,7 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
     if flags.rm {
         let path = pods::path(&connection, name_of(&made));
         connection.send(Method::DELETE, &path, None).await?;
-        if !flags.quiet {
+        if !flags.talk.quiet {
             println!("pod \"{}\" deleted", name_of(&made));
         }
     }
@@ -160,13 +153,13 @@ fn pod(flags: &Flags) -> Result<Value> {
     if flags.privileged {
         container["securityContext"] = json!({"privileged": true});
     }
-    if flags.stdin {
+    if flags.talk.stdin {
         container["stdin"] = true.into();
         if !flags.leave_stdin_open {
             container["stdinOnce"] = true.into();
         }
     }
-    if flags.tty {
+    if flags.talk.tty {
         container["tty"] = true.into();
     }
     let mut pod = json!({
@@ -205,15 +198,8 @@ fn service(flags: &Flags, pod: &Value) -> Value {
 /// Attaches when it runs; shows the log of one that was faster.
 async fn talk(connection: &Connection, flags: &Flags, name: &str) -> Result<ExitCode> {
     let running = pods::running(connection, name, flags.pod_running_timeout).await?;
-    let common = Common {
-        container: Some(flags.name.clone()),
-        stdin: flags.stdin,
-        tty: flags.tty,
-        quiet: flags.quiet,
-        pod_running_timeout: flags.pod_running_timeout,
-    };
     if running["status"]["phase"] == "Running" {
-        attach_or_follow(connection, &running, &common).await?;
+        attach_or_follow(connection, &running, &flags.name, flags.talk).await?;
     } else {
         super::logs::follow(connection, name, &flags.name).await?;
     }

@@ -145,6 +145,10 @@ fn pods_are_run_and_looked_into(node: &Node, second: &Node) {
     assert!(told.contains(&pod), "{told}");
     let shown = node.kubectl(&["describe", "pod", &pod]);
     assert!(shown.contains("Ephemeral Containers:"), "{shown}");
+    let debug = ["debug", "node/m2", "--image", "busybox", "--image-pull-policy", "IfNotPresent"];
+    let told = node.kubectl(&[&debug[..], &["-i", "--", "cat", "/host/proc/sys/kernel/hostname"]].concat());
+    assert_eq!(told, "m2\n");
+    node.kubectl(&["delete", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug"]);
 }
 
 fn services_and_autoscalers_are_made(node: &Node) {

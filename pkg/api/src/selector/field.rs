@@ -17,7 +17,7 @@ pub struct FieldSelector {
 }
 
 /// One condition on one field.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term {
     /// The field, as a dotted path.
     pub field: Box<str>,
@@ -47,6 +47,8 @@ impl FieldSelector {
             };
             terms.push(Term { field: field.into(), equal, value: unescape(value)?.into() });
         }
+        // Their texts are not in the order of what they mean: `a==b` and `a=b` mean the same.
+        terms.sort_unstable();
         Ok(FieldSelector { terms: terms.into() })
     }
 
@@ -158,6 +160,13 @@ mod tests {
     use super::*;
     use crate::selector::Labels;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_selector_written_in_another_way_is_the_same() {
+        let one = FieldSelector::parse("a==,a=b,a=").unwrap();
+        assert_eq!(one, FieldSelector::parse("a=,a==b,a==").unwrap());
+        assert_eq!(FieldSelector::parse(&one.to_string()).unwrap(), one);
+    }
 
     #[test]
     fn selectors_are_understood_as_upstream_does() {
