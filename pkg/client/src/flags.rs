@@ -1,5 +1,6 @@
 //! Flags that every program with a leader has, under upstream's names.
 
+use crate::LeaderConfig;
 use clap::{ArgAction, Args};
 use std::time::Duration;
 
@@ -24,6 +25,20 @@ pub struct LeaderFlags {
     /// What the lease is called; as upstream's program, where it is not given.
     #[arg(long)]
     pub leader_elect_resource_name: Option<String>,
+}
+
+impl LeaderFlags {
+    /// What they mean for a program whose lease is called so by default.
+    pub fn config(self, name: &str) -> LeaderConfig {
+        LeaderConfig {
+            elects: self.leader_elect,
+            namespace: self.leader_elect_resource_namespace,
+            name: self.leader_elect_resource_name.unwrap_or_else(|| name.to_owned()),
+            lease_duration: self.leader_elect_lease_duration,
+            renew_deadline: self.leader_elect_renew_deadline,
+            retry_period: self.leader_elect_retry_period,
+        }
+    }
 }
 
 /// A duration as upstream's flags take it: `15s`, `1h30m`.

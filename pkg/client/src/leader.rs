@@ -17,23 +17,32 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// One candidate for a lease.
-#[derive(Clone)]
-pub struct LeaderElection {
-    /// Who asks.
-    pub client: Client,
+/// How it is decided who leads.
+#[derive(Debug, Clone)]
+pub struct LeaderConfig {
+    /// Of several replicas only one leads. Where this is not so, each does, at once.
+    pub elects: bool,
     /// Where the lease is.
     pub namespace: String,
-    /// What it is called.
+    /// What the lease is called.
     pub name: String,
-    /// What this candidate is called.
-    pub identity: String,
     /// Who does not renew for so long has lost it.
     pub lease_duration: Duration,
     /// Who cannot renew for so long stops leading; less than the duration.
     pub renew_deadline: Duration,
     /// How often it is tried.
     pub retry_period: Duration,
+}
+
+/// One candidate for a lease.
+#[derive(Clone)]
+pub struct LeaderElection {
+    /// Who asks.
+    pub client: Client,
+    /// What this candidate is called.
+    pub identity: String,
+    /// How it is decided.
+    pub config: LeaderConfig,
 }
 
 /// Why a leader stopped.
@@ -50,18 +59,43 @@ struct Observed {
     at: Instant,
 }
 
-impl LeaderElection {
-    /// A candidate with upstream's times, and a name that nobody else has.
-    pub fn new(client: Client, namespace: &str, name: &str, host: &str) -> LeaderElection {
-        LeaderElection {
-            client,
-            namespace: namespace.to_owned(),
+impl LeaderConfig {
+    /// An election for this lease in `kube-system`, with upstream's times.
+    pub fn of(name: &str) -> LeaderConfig {
+        LeaderConfig {
+            elects: true,
+            namespace: "kube-system".to_owned(),
             name: name.to_owned(),
-            identity: format!("{host}_{}", uuid::Uuid::new_v4()),
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
         }
+    }
+
+    /// No election.
+    pub fn alone() -> LeaderConfig {
+        LeaderConfig { elects: false, ..LeaderConfig::of("") }
+    }
+
+    /// Leads until shutdown, or until `lead` ends, or until the lease is lost; after waiting for the lease, if there is one.
+    pub async fn lead<T>(
+        &self,
+        client: &Client,
+        host: &str,
+        shutdown: CancellationToken,
+        lead: impl AsyncFnOnce(CancellationToken) -> T,
+    ) -> Result<Option<T>, LeaderError> {
+        if !self.elects {
+            return Ok(Some(lead(shutdown).await));
+        }
+        LeaderElection::new(client.clone(), self.clone(), host).run(shutdown, lead).await
+    }
+}
+
+impl LeaderElection {
+    /// A candidate with a name that nobody else has.
+    pub fn new(client: Client, config: LeaderConfig, host: &str) -> LeaderElection {
+        LeaderElection { client, identity: format!("{host}_{}", uuid::Uuid::new_v4()), config }
     }
 
     /// Waits for the lease, then leads until shutdown, or until `lead` ends, or until the lease is lost.
@@ -74,11 +108,11 @@ impl LeaderElection {
         while !self.try_once(&mut observed).await.is_ok_and(|leads| leads) {
             let jitter = 1.0 + 0.2 * fastrand::f64();
             tokio::select! {
-                () = tokio::time::sleep(self.retry_period.mul_f64(jitter)) => {}
+                () = tokio::time::sleep(self.config.retry_period.mul_f64(jitter)) => {}
                 () = shutdown.cancelled() => return Ok(None),
             }
         }
-        tracing::info!(lease = self.name, identity = self.identity, "leading");
+        tracing::info!(lease = self.config.name, identity = self.identity, "leading");
         let token = shutdown.child_token();
         let leading = lead(token.clone());
         tokio::pin!(leading);
@@ -105,10 +139,10 @@ impl LeaderElection {
         let mut renewed = Instant::now();
         loop {
             tokio::select! {
-                () = tokio::time::sleep(self.retry_period) => {}
+                () = tokio::time::sleep(self.config.retry_period) => {}
                 () = token.cancelled() => return None,
             }
-            let deadline = renewed + self.renew_deadline;
+            let deadline = renewed + self.config.renew_deadline;
             let why = match tokio::time::timeout_at(deadline, self.try_once(observed)).await {
                 Ok(Ok(true)) => {
                     renewed = Instant::now();
@@ -118,7 +152,7 @@ impl LeaderElection {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "the apiserver did not answer in time".to_owned(),
             };
-            tracing::warn!(lease = self.name, why, "the lease was not renewed");
+            tracing::warn!(lease = self.config.name, why, "the lease was not renewed");
             if Instant::now() >= deadline {
                 return Some(why);
             }
@@ -127,12 +161,12 @@ impl LeaderElection {
 
     /// Takes or renews the lease, if it may be taken. Says whether it is held.
     async fn try_once(&self, observed: &mut Option<Observed>) -> kube::Result<bool> {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.config.namespace);
         let now = Timestamp::now();
-        let Some(lease) = leases.get_opt(&self.name).await? else {
+        let Some(lease) = leases.get_opt(&self.config.name).await? else {
             let mut lease = Lease::default();
-            lease.metadata.name = Some(self.name.clone());
-            lease.metadata.namespace = Some(self.namespace.clone());
+            lease.metadata.name = Some(self.config.name.clone());
+            lease.metadata.namespace = Some(self.config.namespace.clone());
             lease.spec = Some(self.spec(&LeaseSpec::default(), now));
             let lease = leases.create(&PostParams::default(), &lease).await?;
             *observed = Some(Observed { lease, at: Instant::now() });
@@ -148,7 +182,7 @@ impl LeaderElection {
         }
         let mut lease = lease;
         lease.spec = Some(self.spec(&spec, now));
-        let lease = leases.replace(&self.name, &PostParams::default(), &lease).await?;
+        let lease = leases.replace(&self.config.name, &PostParams::default(), &lease).await?;
         *observed = Some(Observed { lease, at: Instant::now() });
         Ok(true)
     }
@@ -158,7 +192,7 @@ impl LeaderElection {
         let changes = old.lease_transitions.unwrap_or(0);
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(self.lease_duration.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.config.lease_duration.as_secs()).ok(),
             acquire_time: if was_ours { old.acquire_time.clone() } else { Some(MicroTime(now)) },
             renew_time: Some(MicroTime(now)),
             lease_transitions: Some(if was_ours || old.holder_identity.is_none() {
@@ -173,7 +207,7 @@ impl LeaderElection {
     /// Lets others have it at once.
     async fn release(&self, observed: Option<Observed>) {
         let Some(Observed { mut lease, .. }) = observed else { return };
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.config.namespace);
         let now = Timestamp::now();
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
@@ -182,10 +216,13 @@ impl LeaderElection {
         spec.acquire_time = Some(MicroTime(now));
         // If it fails, others wait until it expires.
         let params = PostParams::default();
-        let released =
-            tokio::time::timeout(self.retry_period, leases.replace(&self.name, &params, &lease)).await;
+        let released = tokio::time::timeout(
+            self.config.retry_period,
+            leases.replace(&self.config.name, &params, &lease),
+        )
+        .await;
         if !matches!(released, Ok(Ok(_))) {
-            tracing::debug!(lease = self.name, "the lease was not released");
+            tracing::debug!(lease = self.config.name, "the lease was not released");
         }
     }
 }

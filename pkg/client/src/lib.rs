@@ -25,7 +25,7 @@ pub use connect::{ConnectError, connect, connect_multiplexed};
 pub use flags::{LeaderFlags, duration};
 pub use informer::Informers;
 pub use key::Key;
-pub use leader::{LeaderElection, LeaderError};
+pub use leader::{LeaderConfig, LeaderElection, LeaderError};
 pub use recorder::{EventType, Recorder, reference};
 pub use service_account::ServiceAccounts;
 pub use tasks::{Panicked, Tasks, caught, contained};

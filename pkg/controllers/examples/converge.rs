@@ -8,7 +8,7 @@
 //! The apiserver, the scheduler and simulated nodes are in this process; the controllers are in another, so that their
 //! memory and CPU time are their own. `others` is the CPU time of all the rest.
 
-use client::{AnyCache, Cache, Informers, Key};
+use client::{AnyCache, Cache, Informers, Key, LeaderConfig};
 use controllers::Config;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -35,7 +35,11 @@ fn main() {
 
 /// The other process: nothing but the controllers.
 async fn control(kubeconfig: PathBuf) {
-    let config = Config { kubeconfig: Some(kubeconfig), leader_elect: false, ..controllers_of_the_cluster() };
+    let config = Config {
+        kubeconfig: Some(kubeconfig),
+        leader: LeaderConfig::alone(),
+        ..controllers_of_the_cluster()
+    };
     controllers::run(config, CancellationToken::new()).await.expect("the controllers run");
 }
 
@@ -87,7 +91,7 @@ async fn measure(is_quick: bool) {
         cpus: 64,
         controllers: Vec::new(),
         // The controllers of the cluster are those of the other process.
-        configure: |config| config.lease_name = "none".to_owned(),
+        configure: |config| config.leader.name = "none".to_owned(),
         ..ClusterConfig::default()
     })
     .await;

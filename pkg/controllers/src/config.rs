@@ -2,8 +2,12 @@
 
 use crate::Metrics;
 use crate::runtime::Clock;
+use client::LeaderConfig;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What the lease is called, as upstream's.
+pub(crate) const LEASE: &str = "kube-controller-manager";
 
 /// How to run the controllers.
 #[derive(Debug, Clone)]
@@ -14,18 +18,8 @@ pub struct Config {
     pub controllers: Vec<String>,
     /// Each controller acts as its own service account.
     pub use_service_account_credentials: bool,
-    /// Of several replicas only one runs.
-    pub leader_elect: bool,
-    /// Who does not renew for so long has lost the lease.
-    pub lease_duration: Duration,
-    /// Who cannot renew for so long stops.
-    pub renew_deadline: Duration,
-    /// How often the lease is tried.
-    pub retry_period: Duration,
-    /// Where the lease is.
-    pub lease_namespace: String,
-    /// What the lease is called.
-    pub lease_name: String,
+    /// Of several replicas only one works: which.
+    pub leader: LeaderConfig,
     /// The name of this host, in the lease and in events.
     pub host: String,
     /// The pods' range, from which nodes get theirs; nodes get none where it is empty.
@@ -72,12 +66,7 @@ impl Default for Config {
             kubeconfig: None,
             controllers: vec!["*".into()],
             use_service_account_credentials: true,
-            leader_elect: true,
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-            lease_namespace: "kube-system".into(),
-            lease_name: "kube-controller-manager".into(),
+            leader: LeaderConfig::of(LEASE),
             host: host_name(),
             cluster_cidr: None,
             node_cidr_mask_size: None,

@@ -1,6 +1,7 @@
 //! The controller-manager's flags, under upstream's names.
 
 use crate::Config;
+use crate::config::LEASE;
 use clap::{ArgAction, Parser};
 use client::{LeaderFlags, duration};
 use std::net::IpAddr;
@@ -89,12 +90,7 @@ impl From<Flags> for Config {
             kubeconfig: flags.kubeconfig,
             controllers: flags.controllers,
             use_service_account_credentials: flags.use_service_account_credentials,
-            leader_elect: flags.leader.leader_elect,
-            lease_duration: flags.leader.leader_elect_lease_duration,
-            renew_deadline: flags.leader.leader_elect_renew_deadline,
-            retry_period: flags.leader.leader_elect_retry_period,
-            lease_namespace: flags.leader.leader_elect_resource_namespace,
-            lease_name: flags.leader.leader_elect_resource_name.unwrap_or(default.lease_name),
+            leader: flags.leader.config(LEASE),
             cluster_cidr: flags.cluster_cidr,
             node_cidr_mask_size: flags.node_cidr_mask_size,
             allocate_node_cidrs: flags.allocate_node_cidrs,
@@ -132,7 +128,7 @@ mod tests {
         ]);
         let config = Config::from(flags.expect("good flags"));
         assert_eq!(config.controllers, ["*", "-job-controller"]);
-        assert_eq!(config.lease_duration, Duration::from_secs(90));
-        assert!(!config.leader_elect && config.use_service_account_credentials);
+        assert_eq!(config.leader.lease_duration, Duration::from_secs(90));
+        assert!(!config.leader.elects && config.use_service_account_credentials);
     }
 }

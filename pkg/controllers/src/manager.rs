@@ -2,9 +2,7 @@
 
 use crate::runtime::Context;
 use crate::{CONTROLLERS, Config, Entry};
-use client::{
-    ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder, ServiceAccounts, Tasks,
-};
+use client::{ConnectError, Informers, LeaderError, Panicked, Recorder, ServiceAccounts, Tasks};
 use kube::Client;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -37,16 +35,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         false => None,
     };
     let config = Arc::new(config);
-    if !config.leader_elect {
-        return Ok(lead(&config, &client, accounts.as_ref(), &selected, shutdown).await?);
-    }
-    let mut election =
-        LeaderElection::new(client.clone(), &config.lease_namespace, &config.lease_name, &config.host);
-    election.lease_duration = config.lease_duration;
-    election.renew_deadline = config.renew_deadline;
-    election.retry_period = config.retry_period;
     let leading = async |token| lead(&config, &client, accounts.as_ref(), &selected, token).await;
-    Ok(election.run(shutdown, leading).await?.transpose()?.unwrap_or_default())
+    if let Some(led) = config.leader.lead(&client, &config.host, shutdown, leading).await? {
+        led?;
+    }
+    Ok(())
 }
 
 async fn lead(

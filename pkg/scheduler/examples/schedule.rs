@@ -255,7 +255,8 @@ async fn bound(nodes: usize, pods: usize) -> (Duration, f64, u64) {
         chunk.await.expect("pods are created");
     }
     let kubeconfig = server.kubeconfig(server.address(), "system:kube-scheduler", &[]);
-    let config = Config { kubeconfig: Some(kubeconfig), leader_elect: false, ..Config::default() };
+    let config =
+        Config { kubeconfig: Some(kubeconfig), leader: client::LeaderConfig::alone(), ..Config::default() };
     let (metrics, stop) = (config.metrics.clone(), CancellationToken::new());
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let running = match std::env::args().any(|argument| argument == "--http1") {

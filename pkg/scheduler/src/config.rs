@@ -3,16 +3,18 @@
 use crate::metrics::Metrics;
 use crate::place::Profile;
 use clap::{Parser, ValueEnum};
-use client::LeaderFlags;
+use client::{LeaderConfig, LeaderFlags};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The scheduler of pods that name none.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// The scheduler that takes nodes in turn, whatever is on them.
 const ROUND_ROBIN_SCHEDULER: &str = "round-robin-scheduler";
+
+/// What the lease is called, as upstream's.
+const LEASE: &str = "kube-scheduler";
 
 /// How to run the scheduler.
 #[derive(Debug, Clone)]
@@ -25,18 +27,8 @@ pub struct Config {
     pub percentage_of_nodes_to_score: usize,
     /// How many bindings are under way at once.
     pub bindings_at_once: usize,
-    /// Of several replicas only one places pods.
-    pub leader_elect: bool,
-    /// Who does not renew for so long has lost the lease.
-    pub lease_duration: Duration,
-    /// Who cannot renew for so long stops.
-    pub renew_deadline: Duration,
-    /// How often the lease is tried.
-    pub retry_period: Duration,
-    /// Where the lease is.
-    pub lease_namespace: String,
-    /// What the lease is called.
-    pub lease_name: String,
+    /// Of several replicas only one works: which.
+    pub leader: LeaderConfig,
     /// The name of this host, in the lease and in events.
     pub host: String,
     /// Counts what happens.
@@ -51,12 +43,7 @@ impl Default for Config {
             profiles: profiles(Profile::Default),
             percentage_of_nodes_to_score: 0,
             bindings_at_once: 64,
-            leader_elect: true,
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-            lease_namespace: "kube-system".into(),
-            lease_name: "kube-scheduler".into(),
+            leader: LeaderConfig::of(LEASE),
             host: host.trim().to_owned(),
             metrics: Metrics::default(),
         }
@@ -115,12 +102,7 @@ impl From<Flags> for Config {
                 ProfileName::RoundRobin => Profile::RoundRobin,
             }),
             percentage_of_nodes_to_score: flags.percentage_of_nodes_to_score.into(),
-            leader_elect: flags.leader.leader_elect,
-            lease_duration: flags.leader.leader_elect_lease_duration,
-            renew_deadline: flags.leader.leader_elect_renew_deadline,
-            retry_period: flags.leader.leader_elect_retry_period,
-            lease_namespace: flags.leader.leader_elect_resource_namespace,
-            lease_name: flags.leader.leader_elect_resource_name.unwrap_or(default.lease_name),
+            leader: flags.leader.config(LEASE),
             ..default
         }
     }
@@ -129,6 +111,7 @@ impl From<Flags> for Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn flags_have_upstreams_names() {
@@ -139,8 +122,8 @@ mod tests {
             "--profile=round-robin",
         ];
         let config = Config::from(Flags::try_parse_from(flags).unwrap());
-        assert!(!config.leader_elect);
-        assert_eq!(config.lease_duration, Duration::from_secs(30));
+        assert!(!config.leader.elects);
+        assert_eq!(config.leader.lease_duration, Duration::from_secs(30));
         assert_eq!(config.profiles[DEFAULT_SCHEDULER], Profile::RoundRobin);
         assert!(Flags::try_parse_from(["scheduler", "--leader-elect-retry-period=soon"]).is_err());
     }

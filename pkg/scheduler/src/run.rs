@@ -14,7 +14,7 @@ use crate::execute::{Executor, Finished};
 use crate::metrics::Attempt;
 use crate::scheduler::{Decision, Event, Outcome, Scheduler};
 use crate::watch::{SOURCES, watch};
-use client::{ConnectError, LeaderElection, LeaderError, Panicked, Recorder, Tasks};
+use client::{ConnectError, LeaderError, Panicked, Recorder, Tasks};
 use kube::Client;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -50,16 +50,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
 
 /// As [`run`], with a client that there is already.
 pub async fn run_with(config: Config, client: Client, shutdown: CancellationToken) -> Result<(), Error> {
-    if !config.leader_elect {
-        return Ok(lead(&config, &client, shutdown).await?);
+    let leading = async |token| lead(&config, &client, token).await;
+    if let Some(led) = config.leader.lead(&client, &config.host, shutdown, leading).await? {
+        led?;
     }
-    let mut election =
-        LeaderElection::new(client.clone(), &config.lease_namespace, &config.lease_name, &config.host);
-    election.lease_duration = config.lease_duration;
-    election.renew_deadline = config.renew_deadline;
-    election.retry_period = config.retry_period;
-    let led = election.run(shutdown, async |token| lead(&config, &client, token).await).await?;
-    Ok(led.transpose()?.unwrap_or_default())
+    Ok(())
 }
 
 async fn lead(config: &Config, client: &Client, shutdown: CancellationToken) -> Result<(), Panicked> {

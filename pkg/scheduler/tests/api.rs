@@ -19,7 +19,8 @@ struct Running {
 
 impl Running {
     fn start(server: &TestServer, configure: impl FnOnce(&mut Config)) -> Running {
-        let mut config = Config { leader_elect: false, ..Config::default() };
+        let mut config = Config::default();
+        config.leader.elects = false;
         configure(&mut config);
         let stop = CancellationToken::new();
         let client = server.user("system:kube-scheduler", &[]);
@@ -209,9 +210,9 @@ async fn of_two_replicas_one_places_pods_and_the_other_takes_over() {
     let client = server.admin();
     add_node(&client, "n1", "4").await;
     let quick = |config: &mut Config| {
-        config.leader_elect = true;
+        config.leader.elects = true;
         config.metrics = scheduler::Metrics::default();
-        config.retry_period = Duration::from_millis(200);
+        config.leader.retry_period = Duration::from_millis(200);
     };
     let first = Running::start(&server, quick);
     eventually("the first leads", async || first.config.metrics.is_leading().then_some(())).await;

@@ -37,7 +37,7 @@ impl Cluster {
         let mut config = Config {
             kubeconfig: Some(kubeconfig(&server)),
             controllers: controllers.iter().map(|name| (*name).to_owned()).collect(),
-            leader_elect: false,
+            leader: client::LeaderConfig::alone(),
             cluster_signing_cert_file: Some(authority("ca.crt")),
             cluster_signing_key_file: Some(authority("ca.key")),
             root_ca_file: Some(authority("ca.crt")),

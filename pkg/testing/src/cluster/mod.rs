@@ -16,6 +16,7 @@ pub use invariants::Invariants;
 pub use proxy::Proxy;
 
 use crate::{TestServer, eventually};
+use client::LeaderConfig;
 use component::Component;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -97,20 +98,16 @@ impl Cluster {
         let mut manager = controllers::Config {
             kubeconfig: Some(server.kubeconfig(proxy.address(), "system:kube-controller-manager", &[])),
             controllers: config.controllers,
-            lease_duration: LEASE,
-            renew_deadline: RENEW,
-            retry_period: RETRY,
             ..controllers::Config::default()
         };
+        lead_quickly(&mut manager.leader);
         (config.configure)(&mut manager);
         let (clock, metrics) = (manager.clock.clone(), manager.metrics.clone());
         let mut placing = scheduler::Config {
             kubeconfig: Some(server.kubeconfig(proxy.address(), "system:kube-scheduler", &[])),
-            lease_duration: LEASE,
-            renew_deadline: RENEW,
-            retry_period: RETRY,
             ..scheduler::Config::default()
         };
+        lead_quickly(&mut placing.leader);
         (config.place)(&mut placing);
         let kubelets = Kubelets::start(admin.clone());
         let controllers = Component::start("controllers", move |shutdown| {
@@ -181,6 +178,10 @@ impl Cluster {
         self.proxy.stop();
         self.server.stop().await;
     }
+}
+
+fn lead_quickly(config: &mut LeaderConfig) {
+    (config.lease_duration, config.renew_deadline, config.retry_period) = (LEASE, RENEW, RETRY);
 }
 
 async fn make_nodes(admin: &Client, config: &ClusterConfig, port: u16) {
