@@ -215,15 +215,15 @@ async fn create(client: &Client, target: &mut Target, body: &Value) -> kube::Res
     let mut repeats = 0;
     loop {
         let sent = request("POST", target.collection(), Some("application/json"), bytes.clone())?;
-        match client.request(sent).await {
+        let mut answer = client.request(sent).await;
+        if repeats > 0 && answer.as_ref().is_err_and(|error| code(error) == 409) {
+            // Ours, from before. That must be seen by us as well: whoever does not know of it makes another.
+            answer = client.request(request("GET", target.path(), None, Vec::new())?).await;
+        }
+        match answer {
             Err(error) if repeats < REPEATS && is_unknown(&error) => {
                 tokio::time::sleep(FIRST_PAUSE * 2u32.pow(repeats)).await;
                 repeats += 1;
-            }
-            // Ours, from before.
-            Err(error) if repeats > 0 && code(&error) == 409 => {
-                let found = request("GET", target.path(), None, Vec::new())?;
-                return client.request(found).await;
             }
             answer => return answer,
         }
@@ -235,6 +235,8 @@ fn is_unknown(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 500 | 502..=504),
         kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => true,
+        // An answer that was cut short.
+        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => true,
         _ => false,
     }
 }
@@ -265,5 +267,66 @@ impl Seen {
     /// Where the object is.
     pub fn key(&self) -> &Key {
         &self.target.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
+
+    /// A server that answers one request per connection: with nothing, or with a code and a body. It tells what it was asked.
+    async fn server(answers: Vec<Option<(u16, Value)>>) -> (Client, tokio::task::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = format!("http://{}", listener.local_addr().expect("bound above"));
+        let asked = tokio::spawn(async move {
+            let mut asked = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                let mut reader = BufReader::new(&mut stream);
+                let (mut first, mut length) = (String::new(), 0);
+                reader.read_line(&mut first).await.expect("a request");
+                loop {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).await.expect("a header");
+                    if let Some(found) = line.to_lowercase().strip_prefix("content-length:") {
+                        length = found.trim().parse().expect("a length");
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).await.expect("a body");
+                asked.push(first.trim_end_matches(" HTTP/1.1\r\n").to_owned());
+                if let Some((code, body)) = answer {
+                    let body = body.to_string();
+                    let head =
+                        format!("HTTP/1.1 {code} x\r\nconnection: close\r\ncontent-length: {}", body.len());
+                    stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.expect("an answer");
+                }
+            }
+            asked
+        });
+        let config = kube::Config::new(address.parse().expect("an address"));
+        (Client::try_from(config).expect("a client"), asked)
+    }
+
+    #[tokio::test]
+    async fn what_was_created_unheard_is_found_however_often_the_answer_is_lost() {
+        let exists = serde_json::json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409});
+        let object = serde_json::json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+        let exists = || Some((409, exists.clone()));
+        let (client, asked) = server(vec![None, exists(), None, exists(), Some((200, object))]).await;
+        let mut config_map = ConfigMap::default();
+        config_map.metadata.namespace = Some("default".into());
+        config_map.metadata.name = Some("a".into());
+        let seen = write(&client, &Write::create(&config_map)).await.expect("it is there");
+        assert_eq!((seen.uid.as_str(), seen.version), ("u", Some(7)));
+        let (post, get) =
+            ("POST /api/v1/namespaces/default/configmaps", "GET /api/v1/namespaces/default/configmaps/a");
+        assert_eq!(asked.await.expect("the server"), [post, post, get, post, get]);
     }
 }
