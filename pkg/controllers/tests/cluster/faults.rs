@@ -121,6 +121,7 @@ async fn run(seed: u64) {
     })
     .await;
     invariants.no_pod_outlives_its_owner().await;
+    println!("seed {}: {:?}", run.seed, run.story);
     invariants.hold();
     run.cluster.stop().await;
 }

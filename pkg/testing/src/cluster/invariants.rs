@@ -82,8 +82,11 @@ impl Invariants {
     pub fn never_more_than(&self, label: (&str, &str), most: usize) {
         let label = (label.0.to_owned(), label.1.to_owned());
         self.rule(move |pods, _| {
-            let active = pods.values().filter(|pod| has(pod, &label) && is_active(pod)).count();
-            (active > most).then(|| format!("{active} pods with {label:?}, more than {most}"))
+            let active: Vec<&Arc<Pod>> =
+                pods.values().filter(|pod| has(pod, &label) && is_active(pod)).collect();
+            let names = || active.iter().map(|pod| pod.name_any()).collect::<Vec<_>>().join(", ");
+            (active.len() > most)
+                .then(|| format!("{} pods with {label:?}, more than {most}: {}", active.len(), names()))
         });
     }
 
