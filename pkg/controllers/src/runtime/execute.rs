@@ -93,6 +93,11 @@ struct Answer {
     metadata: Metadata,
 }
 
+#[derive(Debug, Deserialize)]
+struct Answers {
+    items: Vec<Answer>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata {
@@ -218,7 +223,7 @@ async fn create(client: &Client, target: &mut Target, body: &Value) -> kube::Res
         let mut answer = client.request(sent).await;
         if repeats > 0 && answer.as_ref().is_err_and(|error| code(error) == 409) {
             // Ours, from before. That must be seen by us as well: whoever does not know of it makes another.
-            answer = client.request(request("GET", target.path(), None, Vec::new())?).await;
+            answer = find(client, target).await;
         }
         match answer {
             Err(error) if repeats < REPEATS && is_unknown(&error) => {
@@ -227,6 +232,20 @@ async fn create(client: &Client, target: &mut Target, body: &Value) -> kube::Res
             }
             answer => return answer,
         }
+    }
+}
+
+/// The object, by listing: few controllers may get pods, all may list what they watch.
+async fn find(client: &Client, target: &Target) -> kube::Result<Answer> {
+    let path = format!("{}?fieldSelector=metadata.name%3D{}", target.collection(), target.key.name);
+    match client.request::<Answers>(request("GET", path, None, Vec::new())?).await {
+        Ok(found) => {
+            found.items.into_iter().next().ok_or_else(|| kube::Error::Service("it is not there yet".into()))
+        }
+        Err(error) if code(&error) == 403 => {
+            client.request(request("GET", target.path(), None, Vec::new())?).await
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -318,15 +337,18 @@ mod tests {
     async fn what_was_created_unheard_is_found_however_often_the_answer_is_lost() {
         let exists = serde_json::json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409});
         let object = serde_json::json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+        let list = serde_json::json!({"items": [object]});
         let exists = || Some((409, exists.clone()));
-        let (client, asked) = server(vec![None, exists(), None, exists(), Some((200, object))]).await;
+        let (client, asked) = server(vec![None, exists(), None, exists(), Some((200, list))]).await;
         let mut config_map = ConfigMap::default();
         config_map.metadata.namespace = Some("default".into());
         config_map.metadata.name = Some("a".into());
         let seen = write(&client, &Write::create(&config_map)).await.expect("it is there");
         assert_eq!((seen.uid.as_str(), seen.version), ("u", Some(7)));
-        let (post, get) =
-            ("POST /api/v1/namespaces/default/configmaps", "GET /api/v1/namespaces/default/configmaps/a");
+        let (post, get) = (
+            "POST /api/v1/namespaces/default/configmaps",
+            "GET /api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Da",
+        );
         assert_eq!(asked.await.expect("the server"), [post, post, get, post, get]);
     }
 }
