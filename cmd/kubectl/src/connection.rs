@@ -165,7 +165,33 @@ impl Connection {
         body: Option<String>,
         accept: &str,
     ) -> Result<String> {
-        self.in_time(self.exchange(method, path, content_type, body, accept)).await
+        let request = Request::builder()
+            .method(&method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, content_type)
+            .header(header::ACCEPT, accept)
+            .body(Body::from(body.unwrap_or_default().into_bytes()))?;
+        let answer = async {
+            let response = self.client.send(request).await.map_err(|error| self.unreachable(error))?;
+            if self.tells_requests {
+                eprintln!("{method} {}{path} {}", self.server, response.status());
+            }
+            for warning in response.headers().get_all(header::WARNING) {
+                let text = warning.to_str().unwrap_or_default();
+                let text = text.splitn(3, ' ').nth(2).unwrap_or(text);
+                let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+                let text = quoted.unwrap_or(text).replace("\\\"", "\"");
+                eprintln!("Warning: {text}");
+            }
+            let status = response.status();
+            let bytes = response.into_body().collect().await.context("the answer broke off")?.to_bytes();
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if !status.is_success() {
+                return Err(refusal(status, &text).into());
+            }
+            Ok(text)
+        };
+        self.in_time(answer).await
     }
 
     /// As long as `--request-timeout` allows.
@@ -176,40 +202,6 @@ impl Connection {
                 format!("Unable to connect to the server at {}: no answer in {timeout:?}", self.server);
             Err(Unreachable(message).into())
         })
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        content_type: &str,
-        body: Option<String>,
-        accept: &str,
-    ) -> Result<String> {
-        let request = Request::builder()
-            .method(&method)
-            .uri(path)
-            .header(header::CONTENT_TYPE, content_type)
-            .header(header::ACCEPT, accept)
-            .body(Body::from(body.unwrap_or_default().into_bytes()))?;
-        let response = self.client.send(request).await.map_err(|error| self.unreachable(error))?;
-        if self.tells_requests {
-            eprintln!("{method} {}{path} {}", self.server, response.status());
-        }
-        for warning in response.headers().get_all(header::WARNING) {
-            let text = warning.to_str().unwrap_or_default();
-            let text = text.splitn(3, ' ').nth(2).unwrap_or(text);
-            let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-            let text = quoted.unwrap_or(text).replace("\\\"", "\"");
-            eprintln!("Warning: {text}");
-        }
-        let status = response.status();
-        let bytes = response.into_body().collect().await.context("the answer broke off")?.to_bytes();
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        if !status.is_success() {
-            return Err(refusal(status, &text).into());
-        }
-        Ok(text)
     }
 
     /// A stream of what the server sends: a watch, or a log.

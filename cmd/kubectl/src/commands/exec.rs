@@ -52,6 +52,16 @@ pub struct Common {
     pub pod_running_timeout: std::time::Duration,
 }
 
+impl Common {
+    /// The container that is meant.
+    fn container_of(&self, pod: &Value) -> Result<String> {
+        match &self.container {
+            Some(container) => Ok(container.clone()),
+            None => pods::default_container(pod, self.talk.quiet),
+        }
+    }
+}
+
 /// How to talk to a container.
 #[derive(clap::Args, Clone, Copy)]
 pub struct Talk {
@@ -78,10 +88,7 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
     let common = &flags.common;
     let pod = pods::running(&connection, &flags.pod, common.pod_running_timeout).await?;
     refuse_ended(&pod, "exec into")?;
-    let container = match &common.container {
-        Some(container) => container.clone(),
-        None => pods::default_container(&pod, common.talk.quiet)?,
-    };
+    let container = common.container_of(&pod)?;
     let Talk { stdin, tty, quiet } = common.talk;
     let tty = session::can_use_terminal(tty, stdin, quiet);
     let status = execute(&connection, name_of(&pod), &container, &flags.command, stdin, tty).await?;
@@ -134,13 +141,9 @@ fn refuse_ended(pod: &Value, what: &str) -> Result<()> {
 /// Attaches to a container's main process.
 pub async fn attach(cluster: &ClusterFlags, flags: AttachFlags) -> Result<ExitCode> {
     let connection = Connection::open(cluster).await?;
-    let Common { container, talk, pod_running_timeout } = flags.common;
-    let pod = pods::running(&connection, &flags.pod, pod_running_timeout).await?;
-    let container = match container {
-        Some(container) => container,
-        None => pods::default_container(&pod, talk.quiet)?,
-    };
-    attach_to(&connection, &pod, &container, talk).await
+    let common = &flags.common;
+    let pod = pods::running(&connection, &flags.pod, common.pod_running_timeout).await?;
+    attach_to(&connection, &pod, &common.container_of(&pod)?, common.talk).await
 }
 
 /// Attaches to a container that was just started; one that has ended by now has left a log.

@@ -112,35 +112,15 @@ impl NodeAgent {
     async fn keep(&self) {
         let mut written: Option<(NodeStatus, tokio::time::Instant)> = None;
         let mut registered = false;
-        let mut refused = String::new();
         loop {
             if self.node.borrow().is_none() && written.is_some() {
                 (registered, written) = (false, None);
             }
-            let facts = self.facts().await;
             if !registered {
-                match register::register(&self.client, &self.settings, &facts).await {
-                    Ok(node) => {
-                        registered = true;
-                        self.seen(node).await;
-                        self.events.node(
-                            &self.settings.name,
-                            EventType::Normal,
-                            "Starting",
-                            "Starting kubelet.",
-                        );
-                    }
-                    Err(error) => {
-                        let why = crate::error::chain(&error);
-                        if why != refused {
-                            tracing::warn!(error = why, "register this node");
-                            refused = why;
-                        }
-                        tokio::time::sleep(REGISTER_AGAIN).await;
-                        continue;
-                    }
-                }
+                self.register().await;
+                registered = true;
             }
+            let facts = self.facts().await;
             let before = self.node.borrow().as_ref().and_then(|node| node.status.clone()).unwrap_or_default();
             let status = node_status(&facts, &before, Timestamp::now());
             let is_old = written.as_ref().is_none_or(|(_, at)| at.elapsed() > REPORT_EVERY);
@@ -162,6 +142,30 @@ impl NodeAgent {
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Asks until the node is registered, by what is known of it at first: its status is written next.
+    async fn register(&self) {
+        let facts = self.facts().await;
+        let mut refused = String::new();
+        loop {
+            match register::register(&self.client, &self.settings, &facts).await {
+                Ok(node) => {
+                    self.seen(node).await;
+                    let name = &self.settings.name;
+                    self.events.node(name, EventType::Normal, "Starting", "Starting kubelet.");
+                    return;
+                }
+                Err(error) => {
+                    let why = crate::error::chain(&error);
+                    if why != refused {
+                        tracing::warn!(error = why, "register this node");
+                        refused = why;
+                    }
+                    tokio::time::sleep(REGISTER_AGAIN).await;
+                }
             }
         }
     }
