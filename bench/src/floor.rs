@@ -6,7 +6,7 @@
 //! - [`etcd_creates`]: compare-and-swap on etcd, from as many tasks as there are connections.
 
 use crate::load::{Cpu, Samples};
-use crate::process::Etcd;
+use crate::servers::Etcd;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};

@@ -1,8 +1,8 @@
 //! The load: the same for every server, from the same client.
 
 use crate::http::{Connection, Endpoint, request};
-use crate::process;
 use anyhow::{Context, Result, ensure};
+use bench::process;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;

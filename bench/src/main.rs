@@ -13,14 +13,14 @@
 mod floor;
 mod http;
 mod load;
-mod process;
-mod table;
+mod servers;
 
 use crate::http::Endpoint;
 use crate::load::{Figures, Scale};
-use crate::process::{Etcd, Server};
-use crate::table::Row;
+use crate::servers::{Etcd, Server};
 use anyhow::{Context, Result};
+use bench::process;
+use bench::table::{self, Row};
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -191,7 +191,10 @@ const HTTPS: &str = "HTTPS server that does nothing, equal bytes";
 
 fn rows(embedded: &Measured, etcd: Option<&Measured>, floors: &Floors, peer: Option<&Measured>) -> Vec<Row> {
     const MB: f64 = 1e6;
-    let row = |what, unit, ours: Option<f64>, floor, peer: Option<f64>| Row { what, unit, ours, floor, peer };
+    let row = |what: &str, unit, ours: Option<f64>, floor, peer: Option<f64>| {
+        let what = what.to_owned();
+        Row { what, unit, ours, floor, peer }
+    };
     let of = |measured: Option<&Measured>, figure: fn(&Figures) -> f64| measured.map(|m| figure(&m.figures));
     let https = |figure: fn(&Figures) -> f64| Some((figure(&floors.https), HTTPS));
     let creates = |figures: &Figures| figures.creates_per_second;

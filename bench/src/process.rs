@@ -1,120 +1,41 @@
-//! The programs that are measured: started on free ports of the loopback with their data in a directory that goes
-//! away, asked for their memory and CPU time, and ended.
+//! The programs that are measured: started, asked for their memory and CPU time, and ended.
 
-// The same ports as in tests, without all that tests need besides.
-#[path = "../../pkg/testing/src/port.rs"]
-mod port;
+use anyhow::{Context, Result};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
-use crate::http::Endpoint;
-use anyhow::{Context, Result, bail};
-use port::Port;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
+/// A program that ends when this is dropped.
+pub struct Program(Child);
 
-/// A program of ours that serves.
-pub struct Server {
-    process: Child,
-    /// From its start to the line that says that it serves.
-    pub started_in: Duration,
-    /// Where it is.
-    pub endpoint: Endpoint,
-}
+impl Program {
+    /// Starts it, without anything to read.
+    pub fn start(mut command: Command) -> Result<Program> {
+        let name = command.get_program().to_owned();
+        let started = command.stdin(Stdio::null()).spawn();
+        Ok(Program(started.with_context(|| format!("start {}", name.display()))?))
+    }
 
-impl Server {
-    /// Starts a program that says on stdout when it serves and leaves `admin.kubeconfig` in the directory.
-    pub fn start(program: &Path, args: &[&str], dir: &Path) -> Result<Server> {
-        let begun = Instant::now();
-        let mut process = Command::new(program)
-            .args(args)
-            .arg("--data-dir")
-            .arg(dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
-        let mut line = String::new();
-        let said = process.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
-        let started_in = begun.elapsed();
-        let endpoint = match said {
-            Some(Ok(length)) if length > 0 => Endpoint::from_file(&dir.join("admin.kubeconfig")),
-            _ => Err(anyhow::anyhow!("{} ended before it served", program.display())),
-        };
-        match endpoint {
-            Ok(endpoint) => Ok(Server { process, started_in, endpoint }),
-            Err(error) => {
-                end(&mut process);
-                Err(error)
-            }
-        }
+    /// What it says, where its command pipes that, and once.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.0.stdout.take()
+    }
+
+    /// What it complains of; likewise.
+    pub fn stderr(&mut self) -> Option<ChildStderr> {
+        self.0.stderr.take()
     }
 
     /// Its process.
     pub fn pid(&self) -> u32 {
-        self.process.id()
+        self.0.id()
     }
 }
 
-impl Drop for Server {
+impl Drop for Program {
     fn drop(&mut self) {
-        end(&mut self.process);
-    }
-}
-
-/// An etcd of our own.
-pub struct Etcd {
-    process: Child,
-    /// Where it is.
-    pub url: String,
-    _dir: TempDir,
-    _ports: [Port; 2],
-}
-
-impl Etcd {
-    /// Starts one; `None` where it is not installed.
-    pub fn start() -> Result<Option<Etcd>> {
-        let dir = tempfile::tempdir()?;
-        let ports = [Port::reserve(), Port::reserve()];
-        let [url, peer_url] = ports.each_ref().map(|port| format!("http://127.0.0.1:{}", port.number()));
-        let started = Command::new("etcd")
-            .args(["--name", "bench", "--logger", "zap", "--log-level", "info"])
-            .arg("--data-dir")
-            .arg(dir.path())
-            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
-            .args(["--initial-cluster", &format!("bench={peer_url}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut process = match started {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.context("start etcd")?,
-        };
-        let mut lines = BufReader::new(process.stderr.take().context("etcd without stderr")?).lines();
-        let serves = lines.by_ref().map_while(Result::ok).any(|line| line.contains("serving client"));
-        // It must not block on a full pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        let etcd = Etcd { process, url, _dir: dir, _ports: ports };
-        if !serves {
-            bail!("etcd ended before it served");
-        }
-        Ok(Some(etcd))
-    }
-}
-
-impl Etcd {
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        end(&mut self.process);
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -145,9 +66,4 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
     let mut next = || fields.next().unwrap_or_default().parse::<f64>();
     // A tick is a hundredth of a second, on every Linux that there is.
     Ok((next()? + next()?) / 100.0)
-}
-
-fn end(process: &mut Child) {
-    let _ = process.kill();
-    let _ = process.wait();
 }

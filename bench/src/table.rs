@@ -2,11 +2,15 @@
 
 /// One line: a figure of ours, of a floor, of a peer.
 pub struct Row {
-    pub what: &'static str,
+    /// What was measured.
+    pub what: String,
+    /// In which unit.
     pub unit: &'static str,
+    /// What we take, or do.
     pub ours: Option<f64>,
-    /// With what it is.
+    /// What nobody can be better than, and what that is.
     pub floor: Option<(f64, &'static str)>,
+    /// What the peer takes, or does.
     pub peer: Option<f64>,
 }
 
@@ -21,7 +25,7 @@ pub fn render(rows: &[Row]) -> String {
     let mut lines = vec![header.into_iter().map(str::to_owned).collect::<Vec<_>>()];
     lines.extend(rows.iter().map(|row| {
         let floor = row.floor.map(|(value, _)| value);
-        let mut cells = vec![row.what.to_owned(), row.unit.to_owned()];
+        let mut cells = vec![row.what.clone(), row.unit.to_owned()];
         cells.extend([figure(row.ours), figure(floor), ratio(row.ours, floor)]);
         if has_peer {
             cells.extend([figure(row.peer), ratio(row.ours, row.peer)]);
@@ -37,7 +41,8 @@ fn figure(value: Option<f64>) -> String {
         None => "-".to_owned(),
         Some(value) if value >= 100.0 => format!("{value:.0}"),
         Some(value) if value >= 10.0 => format!("{value:.1}"),
-        Some(value) => format!("{value:.2}"),
+        Some(value) if value >= 1.0 => format!("{value:.2}"),
+        Some(value) => format!("{value:.3}"),
     }
 }
 
@@ -72,8 +77,10 @@ mod tests {
 
     #[test]
     fn a_peer_has_columns_only_where_there_is_one() {
-        let row =
-            |peer| Row { what: "GET", unit: "/s", ours: Some(2000.0), floor: Some((4000.0, "HTTPS")), peer };
+        let row = |peer| {
+            let (what, unit) = ("GET".to_owned(), "/s");
+            Row { what, unit, ours: Some(2000.0), floor: Some((4000.0, "HTTPS")), peer }
+        };
         assert_eq!(
             render(&[row(None)]),
             "     unit  ours  floor  ours/floor  the floor is\nGET  /s    2000   4000        0.50  HTTPS\n"
