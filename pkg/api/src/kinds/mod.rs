@@ -17,6 +17,7 @@ pub mod node;
 pub mod pod_spec;
 pub mod policy;
 pub mod rbac;
+pub mod resource;
 mod rules;
 pub mod scheduling;
 pub mod storage;
@@ -86,13 +87,20 @@ const BUILT_IN: &[fn() -> Kind] = &[
     rbac::cluster_role_binding::kind,
     rbac::role::kind,
     rbac::role_binding::kind,
+    // resource.k8s.io/v1
+    resource::device_class::kind,
+    resource::resource_claim::kind,
+    resource::resource_claim_template::kind,
+    resource::resource_slice::kind,
     // scheduling.k8s.io/v1
     scheduling::priority_class::kind,
     // storage.k8s.io/v1
     storage::csi_driver::kind,
     storage::csi_node::kind,
+    storage::csi_storage_capacity::kind,
     storage::storage_class::kind,
     storage::volume_attachment::kind,
+    storage::volume_attributes_class::kind,
     // minik8s.io/v1
     minik8s::dns::kind,
     minik8s::function::kind,

@@ -68,11 +68,17 @@ rbac.authorization.k8s.io/v1 clusterrolebindings [] () cluster
 rbac.authorization.k8s.io/v1 clusterroles [] () cluster
 rbac.authorization.k8s.io/v1 rolebindings [] ()
 rbac.authorization.k8s.io/v1 roles [] ()
+resource.k8s.io/v1 deviceclasses [] () cluster
+resource.k8s.io/v1 resourceclaims [] (status)
+resource.k8s.io/v1 resourceclaimtemplates [] ()
+resource.k8s.io/v1 resourceslices [] () cluster
 scheduling.k8s.io/v1 priorityclasses [pc] () cluster
 storage.k8s.io/v1 csidrivers [] () cluster
 storage.k8s.io/v1 csinodes [] () cluster
+storage.k8s.io/v1 csistoragecapacities [] ()
 storage.k8s.io/v1 storageclasses [sc] () cluster
 storage.k8s.io/v1 volumeattachments [] (status) cluster
+storage.k8s.io/v1 volumeattributesclasses [vac] () cluster
 v1 services [svc] (status,proxy) all
 ";
 

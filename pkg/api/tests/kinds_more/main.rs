@@ -10,6 +10,7 @@ mod every_field;
 mod identity;
 mod minik8s;
 mod networking;
+mod resource;
 mod service;
 
 use api::kind::Cell;

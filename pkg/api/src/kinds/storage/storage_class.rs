@@ -44,13 +44,7 @@ pub fn kind() -> Kind {
 }
 
 fn validate(class: &Field<'_>, errors: &mut Errors) {
-    let provisioner = class.get("provisioner");
-    if provisioner.required(errors) {
-        let lower = provisioner.text().to_ascii_lowercase();
-        for fault in names::is_qualified_name(&lower) {
-            provisioner.invalid_value(lower.as_str(), fault, errors);
-        }
-    }
+    validate_provisioner(&class.get("provisioner"), errors);
     validate_parameters(&class.get("parameters"), errors);
     let policy = class.get("reclaimPolicy");
     if !policy.text().is_empty() {
@@ -63,7 +57,18 @@ fn validate(class: &Field<'_>, errors: &mut Errors) {
     validate_topologies(&class.get("allowedTopologies"), errors);
 }
 
-fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {
+/// Complains about the name of a driver.
+pub(super) fn validate_provisioner(provisioner: &Field<'_>, errors: &mut Errors) {
+    if provisioner.required(errors) {
+        let lower = provisioner.text().to_ascii_lowercase();
+        for fault in names::is_qualified_name(&lower) {
+            provisioner.invalid_value(lower.as_str(), fault, errors);
+        }
+    }
+}
+
+/// Complains about what a driver is told.
+pub(super) fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {
     if parameters.len() > MOST_PARAMETERS {
         parameters.too_long(MOST_PARAMETERS, errors);
         return;
