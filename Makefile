@@ -30,13 +30,15 @@ lint: ## rustfmt and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-bench: build test-packages ## print the table of benchmarks (PEER=kubeconfig measures a peer beside us, QUICK=1 less)
+bench: build test-packages ## print the tables of benchmarks (QUICK=1 less; PEER=kubeconfig, PEER_KUBELET=, PEER_KUBEPROXY=program measure peers)
 	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver \
 		$(if $(QUICK),--quick) $(if $(PEER),--peer-kubeconfig $(PEER)) $(if $(PEER_PID),--peer-pid $(PEER_PID))
 	$(STATIC) $(CARGO) run $(RELEASE) -p scheduler --example schedule -- $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) run $(RELEASE) -p controllers --example converge -- $(if $(QUICK),--quick)
-	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example node -- $(BIN)/kubelet $(if $(QUICK),--quick)
-	$(STATIC) $(CARGO) build $(RELEASE) -p proxy --example rules && for i in iptables-nft iptables-legacy; do unshare --net target/$(TARGET)/release/examples/rules $$i $(if $(QUICK),1000); done
+	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example node -- $(BIN)/kubelet \
+		$(if $(QUICK),--quick) $(if $(PEER_KUBELET),--peer $(PEER_KUBELET))
+	$(STATIC) $(CARGO) run $(RELEASE) -p proxy --example rules -- $(BIN)/kubeproxy \
+		$(if $(QUICK),--services 1000 --changes 5) $(if $(PEER_KUBEPROXY),--peer $(PEER_KUBEPROXY))
 
 soak: test-packages ## the long versions of the tests that look for rare faults
 	SOAK=1 scripts/test

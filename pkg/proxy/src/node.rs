@@ -51,10 +51,7 @@ impl This {
 
     /// Its part of the overlay.
     pub fn overlay(&self) -> Option<Local> {
-        match (self.address(false)?, self.pod_range(false)?) {
-            (IpAddr::V4(public_ip), IpNet::V4(range)) => Some(Local { public_ip, range }),
-            _ => None,
-        }
+        Local::of_node(&self.addresses, &self.pod_ranges)
     }
 }
 
@@ -68,9 +65,7 @@ fn is_leaving(node: &Node) -> bool {
 pub fn peers(name: &str, nodes: &[Arc<Node>]) -> Vec<Peer> {
     let others = nodes.iter().filter(|node| node.metadata.name.as_deref() != Some(name));
     let peers = others.filter_map(|node| {
-        let address = internal_ips(node).into_iter().find(IpAddr::is_ipv4);
-        let range = pod_ranges(node).into_iter().find(|range| range.addr().is_ipv4());
-        Peer::of_node(node.metadata.annotations.as_ref(), address, range)
+        Peer::of_node(node.metadata.annotations.as_ref(), &internal_ips(node), &pod_ranges(node))
     });
     peers.collect()
 }

@@ -71,7 +71,7 @@ pub struct More {
     pub affinity_seconds: Option<i32>,
     /// Clients inside the cluster are served by their own node only.
     pub internal_local: bool,
-    /// Clients outside the cluster are served by the node they come to only.
+    /// Clients outside the cluster are served by the node they come to only, and keep their address.
     pub external_local: bool,
     /// Where load balancers ask whether this node has endpoints.
     pub health_check_port: Option<u16>,

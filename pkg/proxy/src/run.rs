@@ -12,7 +12,7 @@ use crate::metrics::Status;
 use crate::node::{This, peers};
 use crate::objects::Objects;
 use crate::web::{Web, WebError};
-use client::{ConnectError, Informers};
+use client::{ConnectError, Informers, Panicked};
 use futures::future::select_all;
 use health_checks::HealthChecks;
 use network::{claims, overlay};
@@ -42,6 +42,9 @@ pub enum Error {
     /// The kernel's network.
     #[error("set up the network")]
     Network(#[from] network::Error),
+    /// What is known of the cluster is kept up to date no more.
+    #[error("follow the cluster")]
+    Lost(#[from] Panicked),
 }
 
 /// Runs until shutdown. What has been set up stays, so that a restart is not noticed.
@@ -52,21 +55,35 @@ pub async fn run(config: Config, status: Status, shutdown: CancellationToken) ->
         Some(_) => Some(Web::new(&config.state_dir.join("nginx"))?),
         None => None,
     };
+    let shutdown = shutdown.child_token();
     let informers = Informers::new(client.clone(), shutdown.clone());
     let objects = Objects::follow(&informers, &config.state_dir);
     let checks = HealthChecks::default();
     let (zone_loop, name_server) = names::start(&config, &objects, &shutdown);
-    tokio::join!(
-        rules::keep(filter, &config, &objects, &checks, &status, &shutdown),
-        checks.serve(&status, &shutdown),
-        keep_overlay(&config, &objects, &shutdown),
-        gateway::keep(web, client, &config, &objects, &status, &shutdown),
-        save(&objects, &shutdown),
-        zone_loop,
-        name_server,
-    );
+    let loops = async {
+        tokio::join!(
+            rules::keep(filter, &config, &objects, &checks, &status, &shutdown),
+            checks.serve(&status, &shutdown),
+            keep_overlay(&config, &objects, &shutdown),
+            gateway::keep(web, client, &config, &objects, &status, &shutdown),
+            save(&objects, &shutdown),
+            zone_loop,
+            name_server,
+        )
+    };
+    let end = while_followed(&informers, loops).await;
+    shutdown.cancel();
     informers.join().await;
-    Ok(())
+    end
+}
+
+/// To the end of the loops, or of any of the caches that they read: what is made of one that stands still is wrong, and
+/// nobody would notice.
+async fn while_followed<T>(informers: &Informers, loops: impl Future<Output = T>) -> Result<(), Error> {
+    tokio::select! {
+        _ = loops => Ok(()),
+        panicked = informers.panicked() => Err(Error::Lost(panicked)),
+    }
 }
 
 /// Removes everything from this node.
@@ -151,4 +168,24 @@ async fn save(objects: &Objects, shutdown: &CancellationToken) {
 async fn any_change(changes: &mut [watch::Receiver<u64>]) {
     let waiting = changes.iter_mut().map(|changes| Box::pin(changes.changed()));
     let _ = select_all(waiting).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Service;
+    use testing::{TestServer, in_time};
+
+    #[tokio::test]
+    async fn a_cache_that_is_lost_is_the_end() {
+        let server = TestServer::start().await;
+        let shutdown = CancellationToken::new();
+        let informers = Informers::new(server.admin(), shutdown.clone());
+        // There is one service in every cluster.
+        informers.cache::<Service>().subscribe(|_| panic!("lost"));
+        let end = in_time("the end", while_followed(&informers, std::future::pending::<()>())).await;
+        assert!(matches!(end, Err(Error::Lost(_))), "{end:?}");
+        shutdown.cancel();
+        informers.join().await;
+    }
 }

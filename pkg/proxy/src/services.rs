@@ -6,8 +6,7 @@
 //!
 //! Everything that differs between clusters, versions and defaults ends here; what follows knows only [`ServicePort`].
 
-use crate::record::{Place, Port, PortOfService, Service, Slice};
-use ipnet::IpNet;
+use crate::record::{More, Place, Port, PortOfService, Service, Slice};
 use network::Protocol;
 use std::fmt;
 use std::net::IpAddr;
@@ -46,18 +45,8 @@ pub struct ServicePort {
     pub node_port: Option<u16>,
     /// The cluster's addresses.
     pub cluster_ips: Vec<IpAddr>,
-    /// Addresses that somebody else leads to a node.
-    pub external_ips: Vec<IpAddr>,
-    /// Addresses of a load balancer.
-    pub load_balancer_ips: Vec<IpAddr>,
-    /// Who may use the load balancer; everybody if empty.
-    pub source_ranges: Vec<IpNet>,
-    /// How long a client stays with its endpoint.
-    pub affinity_seconds: Option<i32>,
-    /// Clients inside the cluster are served by their own node only.
-    pub internal_local: bool,
-    /// Clients outside the cluster are served by the node they come to only, and keep their address.
-    pub external_local: bool,
+    /// What few services have.
+    pub more: More,
     /// Where it leads to.
     pub endpoints: Vec<Endpoint>,
 }
@@ -142,12 +131,7 @@ pub fn ports_of<'a>(
         port: port.port,
         node_port: port.node_port,
         cluster_ips: service.cluster_ips.to_vec(),
-        external_ips: more.external_ips.clone(),
-        load_balancer_ips: more.load_balancer_ips.clone(),
-        source_ranges: more.source_ranges.clone(),
-        affinity_seconds: more.affinity_seconds,
-        internal_local: more.internal_local,
-        external_local: more.external_local,
+        more: more.clone(),
         endpoints: endpoints_of(port, slices.clone(), here),
     });
     ports.collect()

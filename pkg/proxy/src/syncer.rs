@@ -320,7 +320,8 @@ fn render(service: &ServicePort, settings: &Settings) -> (Port, Table) {
     let chains = std::mem::take(&mut shared.chains);
     let udp = (service.protocol == Protocol::Udp).then(|| {
         let of_family = |address: &&IpAddr| address.is_ipv6() == settings.ipv6;
-        let fixed = service.cluster_ips.iter().chain(&service.external_ips).chain(&service.load_balancer_ips);
+        let more = &service.more;
+        let fixed = service.cluster_ips.iter().chain(&more.external_ips).chain(&more.load_balancer_ips);
         let fixed = fixed.filter(of_family).map(|address| (Some(*address), service.port));
         let node_port = service.node_port.map(|port| (None, port));
         let endpoints = service.choose(settings.ipv6);

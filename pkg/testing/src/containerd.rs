@@ -17,8 +17,19 @@ pub struct Containerd {
 impl Containerd {
     /// Starts one and waits until it serves.
     pub fn start() -> Self {
+        Self::start_as(|_| DISABLED.to_owned())
+    }
+
+    /// Starts one that serves upstream's kubelet too: its sandboxes are of this image, and the CNI configuration of their
+    /// network is in the folder `cni`.
+    pub fn start_with_cri(sandbox_image: &str) -> Self {
+        Self::start_as(|dir| cri(dir, sandbox_image))
+    }
+
+    fn start_as(plugins: impl FnOnce(&Path) -> String) -> Self {
         let dir = tempfile::Builder::new().prefix("ctd").tempdir().expect("a temporary folder");
-        std::fs::write(dir.path().join("config.toml"), config(dir.path())).expect("its configuration");
+        let config = config(dir.path(), &plugins(dir.path()));
+        std::fs::write(dir.path().join("config.toml"), config).expect("its configuration");
         let process = launch(dir.path());
         let cgroup = format!("/minik8s-test-{}", dir.path().file_name().expect("a name").to_string_lossy());
         Containerd { dir, process, cgroup }
@@ -144,18 +155,33 @@ impl Drop for Containerd {
     }
 }
 
-fn config(dir: &Path) -> String {
+/// Only what containers need: the plugin for Kubernetes takes the longest to start.
+const DISABLED: &str = r#"disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.opt"]
+"#;
+
+fn cri(dir: &Path, sandbox_image: &str) -> String {
     let dir = dir.display();
-    // Only what containers need: the plugin for Kubernetes takes the longest to start.
+    format!(
+        r#"[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{sandbox_image}"
+  restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "/usr/lib/cni"
+  conf_dir = "{dir}/cni"
+"#
+    )
+}
+
+fn config(dir: &Path, plugins: &str) -> String {
+    let dir = dir.display();
     format!(
         r#"version = 2
 root = "{dir}/root"
 state = "{dir}/state"
 oom_score = 0
-disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.internal.v1.tracing",
-  "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.opt"]
-[grpc]
+{plugins}[grpc]
   address = "{dir}/c.sock"
 [ttrpc]
   address = "{dir}/c.sock.ttrpc"

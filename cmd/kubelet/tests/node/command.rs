@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use testing::{Containerd, TestServer};
 
-const ADDRESS: &str = "192.168.77.1";
+/// The address of that network's host.
+pub const ADDRESS: &str = "192.168.77.1";
 
 /// Puts this thread, and all threads and processes that it will start, into a network that goes with the last of them.
 pub fn enter_a_network_of_its_own() {

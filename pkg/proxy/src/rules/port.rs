@@ -29,8 +29,8 @@ pub fn port(service: &ServicePort, settings: &Settings) -> Rendered {
     let mut out = Rendered::default();
     let chosen = service.choose(settings.ipv6);
     let context = Context { service, settings, chosen: &chosen };
-    let inside = if service.internal_local { &chosen.local } else { &chosen.cluster };
-    let outside = if service.external_local { &chosen.local } else { &chosen.cluster };
+    let inside = if service.more.internal_local { &chosen.local } else { &chosen.cluster };
+    let outside = if service.more.external_local { &chosen.local } else { &chosen.cluster };
     context.cluster_addresses(&mut out, !inside.is_empty());
     context.external_addresses(&mut out, !outside.is_empty());
     context.own_chains(&mut out, !inside.is_empty(), !outside.is_empty());
@@ -66,7 +66,7 @@ impl Context<'_> {
 
     /// The chain for traffic from inside: all endpoints, or this node's.
     fn inside_chain(&self) -> String {
-        self.chain(if self.service.internal_local { "KUBE-SVL-" } else { "KUBE-SVC-" })
+        self.chain(if self.service.more.internal_local { "KUBE-SVL-" } else { "KUBE-SVC-" })
     }
 
     fn cluster_addresses(&self, out: &mut Rendered, served: bool) {
@@ -83,11 +83,11 @@ impl Context<'_> {
 
     fn external_addresses(&self, out: &mut Rendered, served: bool) {
         let (ext, fw) = (self.chain("KUBE-EXT-"), self.chain("KUBE-FW-"));
-        let guarded = !self.service.source_ranges.is_empty();
+        let guarded = !self.service.more.source_ranges.is_empty();
         let balancer_chain = if guarded { &fw } else { &ext };
         let external =
-            self.of_family(&self.service.external_ips).map(|address| (address, "external IP", &ext));
-        let balancers = self.of_family(&self.service.load_balancer_ips);
+            self.of_family(&self.service.more.external_ips).map(|address| (address, "external IP", &ext));
+        let balancers = self.of_family(&self.service.more.load_balancer_ips);
         let balancers = balancers.map(|address| (address, "loadbalancer IP", balancer_chain));
         for (address, kind, chain) in external.chain(balancers) {
             let to = format!("-d {address} {}", self.to_port(self.service.port));
@@ -136,10 +136,10 @@ impl Context<'_> {
     /// untranslated, for filter to drop.
     fn source_ranges(&self, out: &mut Rendered, fw: String, ext: &str) {
         let of_family =
-            self.service.source_ranges.iter().filter(|net| net.addr().is_ipv6() == self.settings.ipv6);
+            self.service.more.source_ranges.iter().filter(|net| net.addr().is_ipv6() == self.settings.ipv6);
         let comment = self.comment("loadbalancer IP");
         out.chains.insert(fw, of_family.map(|net| format!("-s {net} {comment} -j {ext}")).collect());
-        for address in self.of_family(&self.service.load_balancer_ips) {
+        for address in self.of_family(&self.service.more.load_balancer_ips) {
             let to = format!("-d {address} {}", self.to_port(self.service.port));
             let dropped = self.comment("traffic not accepted by loadbalancer IP");
             out.firewall.push(format!("{to} {dropped} -j DROP"));
@@ -149,12 +149,12 @@ impl Context<'_> {
     fn own_chains(&self, out: &mut Rendered, inside: bool, outside: bool) {
         let everywhere = !self.chosen.cluster.is_empty();
         let external = (self.service.node_port.is_some()
-            || !self.service.external_ips.is_empty()
-            || !self.service.load_balancer_ips.is_empty())
+            || !self.service.more.external_ips.is_empty()
+            || !self.service.more.load_balancer_ips.is_empty())
             && self.reachable_from_outside();
-        let uses_cluster = (inside && !self.service.internal_local) || external;
-        let uses_local =
-            (inside && self.service.internal_local) || (external && self.service.external_local && outside);
+        let uses_cluster = (inside && !self.service.more.internal_local) || external;
+        let uses_local = (inside && self.service.more.internal_local)
+            || (external && self.service.more.external_local && outside);
         if everywhere && uses_cluster {
             self.balanced(out, "KUBE-SVC-", &self.chosen.cluster);
         }
@@ -169,7 +169,7 @@ impl Context<'_> {
 
     fn external_rules(&self, everywhere: bool, outside: bool) -> Vec<String> {
         let svc = self.chain("KUBE-SVC-");
-        if !self.service.external_local {
+        if !self.service.more.external_local {
             let comment = self.comment("external destinations");
             return match everywhere {
                 true => vec![format!("{comment} -j {HOST_MARK}"), format!("-j {svc}")],
@@ -202,7 +202,7 @@ impl Context<'_> {
             rules.push(format!("{host} -d {address} {port} {} -j {HOST_MARK}", self.comment("cluster IP")));
         }
         let chains: Vec<String> = endpoints.iter().map(|endpoint| self.endpoint_chain(endpoint)).collect();
-        if let Some(seconds) = self.service.affinity_seconds {
+        if let Some(seconds) = self.service.more.affinity_seconds {
             for (chain, endpoint) in chains.iter().zip(endpoints) {
                 let comment = self.comment(&format!("-> {}", socket(endpoint)));
                 let recent = format!("-m recent --name {chain} --rcheck --seconds {seconds} --reap");
@@ -234,7 +234,7 @@ impl Context<'_> {
         let comment = self.comment("");
         // A pod that reaches itself must not see its own address as the one who asks.
         let hairpin = format!("-s {} {comment} -j {HOST_MARK}", endpoint.address);
-        let affinity = match self.service.affinity_seconds {
+        let affinity = match self.service.more.affinity_seconds {
             Some(_) => format!("-m recent --name {chain} --set "),
             None => String::new(),
         };

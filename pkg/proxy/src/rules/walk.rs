@@ -1,6 +1,7 @@
 //! Packets walked through rendered rules, as the kernel would.
 
 use super::*;
+use crate::record::More;
 use crate::services::{Endpoint, PortName};
 use network::Protocol;
 use std::cell::RefCell;
@@ -191,12 +192,7 @@ fn service(endpoints: &[&str]) -> ServicePort {
         port: 80,
         node_port: None,
         cluster_ips: vec!["10.96.0.5".parse().unwrap()],
-        external_ips: vec![],
-        load_balancer_ips: vec![],
-        source_ranges: vec![],
-        affinity_seconds: None,
-        internal_local: false,
-        external_local: false,
+        more: More::default(),
         endpoints: endpoints.iter().map(|text| endpoint(text)).collect(),
     }
 }
@@ -252,8 +248,11 @@ fn what_nobody_serves_is_refused_at_once() {
 fn node_ports_and_external_addresses() {
     let web = ServicePort {
         node_port: Some(30080),
-        external_ips: vec!["198.51.100.9".parse().unwrap()],
-        load_balancer_ips: vec!["198.51.100.8".parse().unwrap()],
+        more: More {
+            external_ips: vec!["198.51.100.9".parse().unwrap()],
+            load_balancer_ips: vec!["198.51.100.8".parse().unwrap()],
+            ..More::default()
+        },
         ..service(&["10.244.2.2:8080"])
     };
     let walker = Walker::new(std::slice::from_ref(&web), &settings());
@@ -267,7 +266,8 @@ fn node_ports_and_external_addresses() {
     assert_eq!(nobody.send(OUTSIDE, "192.168.1.1:30080"), Fate::Rejected);
     assert_eq!(nobody.send(OUTSIDE, "198.51.100.9:80"), Fate::Rejected);
 
-    let choosy = ServicePort { source_ranges: vec!["203.0.113.0/29".parse().unwrap()], ..web };
+    let mut choosy = web;
+    choosy.more.source_ranges = vec!["203.0.113.0/29".parse().unwrap()];
     let walker = Walker::new(&[choosy], &settings());
     assert_eq!(walker.send(OUTSIDE, "198.51.100.8:80"), to("10.244.2.2:8080", true));
     assert_eq!(walker.send("203.0.113.99", "198.51.100.8:80"), Fate::Dropped);
@@ -277,7 +277,8 @@ fn node_ports_and_external_addresses() {
 #[test]
 fn traffic_that_stays_on_the_node() {
     let both = ["10.244.1.2:8080", "10.244.2.2:8080"];
-    let web = ServicePort { external_local: true, node_port: Some(30080), ..service(&both) };
+    let more = More { external_local: true, ..More::default() };
+    let web = ServicePort { more, node_port: Some(30080), ..service(&both) };
     let walker = Walker::new(std::slice::from_ref(&web), &settings());
     for _ in 0..4 {
         let fate = walker.send(OUTSIDE, "192.168.1.1:30080");
@@ -291,7 +292,8 @@ fn traffic_that_stays_on_the_node() {
     assert_eq!(elsewhere.send(POD, "192.168.1.1:30080"), to(both[1], false));
     assert_eq!(elsewhere.send(POD, VIP), to(both[1], false), "inside, any node serves");
 
-    let inside = ServicePort { internal_local: true, ..service(&both) };
+    let more = More { internal_local: true, ..More::default() };
+    let inside = ServicePort { more, ..service(&both) };
     let walker = Walker::new(std::slice::from_ref(&inside), &settings());
     for _ in 0..4 {
         assert_eq!(walker.send(POD, VIP), to("10.244.1.2:8080", false));
@@ -303,7 +305,8 @@ fn traffic_that_stays_on_the_node() {
 #[test]
 fn a_client_stays_with_its_endpoint() {
     let places = ["10.244.1.2:8080", "10.244.2.2:8080", "10.244.3.2:8080"];
-    let sticky = ServicePort { affinity_seconds: Some(600), ..service(&places) };
+    let more = More { affinity_seconds: Some(600), ..More::default() };
+    let sticky = ServicePort { more, ..service(&places) };
     let walker = Walker::new(&[sticky], &settings());
     let first = walker.send(POD, VIP);
     let other = walker.send("10.244.1.77", VIP);

@@ -176,13 +176,14 @@ async fn claim(config: &Config, this: &This, claimed: &mut Option<(Option<IpAddr
 
 fn settings(config: &Config, ipv6: bool, this: &This) -> Settings {
     let of_family = |range: &&IpNet| range.addr().is_ipv6() == ipv6;
-    let local = this.overlay().filter(|_| config.overlay && !ipv6);
+    let overlay = this.overlay().filter(|_| config.overlay);
+    let vtep = overlay.and_then(|local| local.vteps().find(|address| address.is_ipv6() == ipv6));
     Settings {
         ipv6,
         pods: config.cluster_cidrs.iter().find(of_family).copied().or(this.pod_range(ipv6)),
         service_ranges: config.service_ranges.iter().filter(of_family).copied().collect(),
         cluster_dns: config.cluster_dns.filter(|address| address.is_ipv6() == ipv6),
-        overlay: local.map(|local| (overlay::DEVICE.to_owned(), IpAddr::V4(local.vtep()))),
+        overlay: vtep.map(|address| (overlay::DEVICE.to_owned(), address)),
         node_port_addresses: config.node_port_addresses.clone(),
         localhost_node_ports: config.localhost_node_ports,
     }

@@ -10,6 +10,7 @@ use client::Key;
 use host::Host;
 use network::{Config, HostPort, Network, PodId, Protocol};
 use proxy::iptables::Iptables;
+use proxy::record::More;
 use proxy::rules::Settings;
 use proxy::services::{Endpoint, PortName, ServicePort};
 use proxy::syncer::{Synced, Syncer};
@@ -88,12 +89,7 @@ fn service(name: &str, cluster_ip: &str, endpoints: &[SocketAddr]) -> ServicePor
         port: 80,
         node_port: None,
         cluster_ips: vec![cluster_ip.parse().expect("an address")],
-        external_ips: vec![],
-        load_balancer_ips: vec![],
-        source_ranges: vec![],
-        affinity_seconds: None,
-        internal_local: false,
-        external_local: false,
+        more: More::default(),
         endpoints: endpoints.iter().map(|socket| endpoint(*socket)).collect(),
     }
 }

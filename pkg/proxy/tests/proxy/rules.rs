@@ -3,6 +3,7 @@
 use crate::host::Host;
 use crate::{NODE, Node, PROGRAMS, endpoint, new_syncer, service};
 use client::Key;
+use proxy::record::More;
 use proxy::services::ServicePort;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -177,7 +178,8 @@ fn a_client_stays_with_its_endpoint() {
         let _servers: Vec<_> =
             pods.iter().zip(["a", "b", "c"]).map(|((_, pod), name)| pod.serve(8080, name)).collect();
         let endpoints: Vec<SocketAddr> = pods.iter().map(|(address, _)| (*address, 8080).into()).collect();
-        node.sync(&[ServicePort { affinity_seconds: Some(600), ..service("web", "10.96.0.5", &endpoints) }]);
+        let more = More { affinity_seconds: Some(600), ..More::default() };
+        node.sync(&[ServicePort { more, ..service("web", "10.96.0.5", &endpoints) }]);
         let first = client.ask(VIP).unwrap();
         for _ in 0..10 {
             assert_eq!(client.ask(VIP).unwrap(), first, "{program}");
