@@ -165,7 +165,7 @@ where
     T: Resource + Debug + Send + Sync + 'static,
     S: Stream<Item = watcher::Result<Event<T>>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = Pause(FIRST_PAUSE);
     loop {
         let mut events = Box::pin(start());
         let mut list = Vec::new();
@@ -177,7 +177,7 @@ where
             };
             let error = match event {
                 Some(Ok(event)) => {
-                    pause = FIRST_PAUSE;
+                    pause.heard(&event);
                     match event {
                         Event::Init => (list, asked) = (Vec::new(), Instant::now()),
                         Event::InitApply(object) => list.push(slim(object)),
@@ -192,8 +192,7 @@ where
             };
             tracing::debug!(%error, "a watch failed");
             // Half and half, so that those who failed together do not come back together.
-            let wait = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            let wait = pause.next().mul_f64(0.5 + fastrand::f64() / 2.0);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = shutdown.cancelled() => return,
@@ -214,4 +213,39 @@ fn slim<T: Resource>(mut object: T) -> T {
     // It is decoded into room for four.
     meta.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
     object
+}
+
+/// How long is waited after an error: longer and longer, until something is heard.
+struct Pause(Duration);
+
+impl Pause {
+    /// That a list is begun says nothing of whether it may be had.
+    fn heard<T>(&mut self, event: &Event<T>) {
+        if !matches!(event, Event::Init) {
+            self.0 = FIRST_PAUSE;
+        }
+    }
+
+    fn next(&mut self) -> Duration {
+        let longer = (self.0 * 2).min(LONGEST_PAUSE);
+        std::mem::replace(&mut self.0, longer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_not_be_listed_is_asked_for_less_and_less_often() {
+        let mut pause = Pause(FIRST_PAUSE);
+        // A watcher that is forbidden to list begins a list each time.
+        for _ in 0..20 {
+            pause.heard::<()>(&Event::Init);
+            pause.next();
+        }
+        assert_eq!(pause.next(), LONGEST_PAUSE);
+        pause.heard::<()>(&Event::InitDone);
+        assert_eq!((pause.next(), pause.next()), (FIRST_PAUSE, FIRST_PAUSE * 2));
+    }
 }
