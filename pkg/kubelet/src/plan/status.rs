@@ -103,16 +103,8 @@ fn set_phase(situation: Situation<'_>, ending: Option<&Ending>, api: &PodStatus,
 fn set_containers(situation: Situation<'_>, ending: Option<&Ending>, status: &mut PodStatus) {
     let (mut init, mut regular, mut ephemeral) = (Vec::new(), Vec::new(), Vec::new());
     let containers = containers_of(situation.pod);
-    let initialized = containers.iter().all(|(kind, container)| {
-        let view = situation.newest(&container.name);
-        match kind {
-            Kind::Init => matches!(view.map(|view| &view.state), Some(Runs::Exited { code: 0, .. })),
-            Kind::Sidecar => view.is_some_and(|view| situation.is_started(container, view)),
-            _ => true,
-        }
-    });
     for (kind, container) in &containers {
-        let made = container_status(situation, ending, *kind, container, initialized);
+        let made = container_status(situation, ending, *kind, container);
         match kind {
             Kind::Init | Kind::Sidecar => init.push(made),
             Kind::Regular => regular.push(made),
@@ -138,11 +130,10 @@ fn container_status(
     ending: Option<&Ending>,
     kind: Kind,
     container: &Container,
-    initialized: bool,
 ) -> ContainerStatus {
     let old = old_status(&situation.memory.status, &container.name);
     let Some(view) = situation.newest(&container.name) else {
-        return unseen(situation, ending, kind, container, old, initialized);
+        return unseen(situation, ending, kind, container, old);
     };
     let mut state = state_of(situation, view);
     let mut last_state = situation
@@ -216,6 +207,13 @@ fn id_of(situation: Situation<'_>, view: &ContainerView) -> Option<String> {
     Some(format!("{}://{}", situation.node.runtime, view.id.0))
 }
 
+/// Why a container waits that nothing has gone wrong with: in a pod with init containers all of them say the same.
+fn first_wait(situation: Situation<'_>) -> &'static str {
+    let spec = situation.pod.spec.as_ref();
+    let has_init = spec.and_then(|spec| spec.init_containers.as_ref()).is_some_and(|init| !init.is_empty());
+    if has_init { "PodInitializing" } else { "ContainerCreating" }
+}
+
 fn terminated(status: &ContainerStatus) -> Option<ContainerState> {
     status.state.clone().filter(|state| state.terminated.is_some())
 }
@@ -227,14 +225,12 @@ fn unseen(
     kind: Kind,
     container: &Container,
     old: Option<&ContainerStatus>,
-    initialized: bool,
 ) -> ContainerStatus {
     let remembered = situation.memory.containers.get(&container.name);
     let (reason, message) =
         match remembered.and_then(|memory| memory.waits(image_of(container), situation.now)) {
             Some((reason, message)) => (reason, Some(message).filter(|message| !message.is_empty())),
-            None if kind == Kind::Regular && !initialized => ("PodInitializing".to_owned(), None),
-            None => ("ContainerCreating".to_owned(), None),
+            None => (first_wait(situation).to_owned(), None),
         };
     let waiting = ContainerState {
         waiting: Some(ContainerStateWaiting { reason: Some(reason), message }),
@@ -348,7 +344,7 @@ fn state_of(situation: Situation<'_>, view: &ContainerView) -> ContainerState {
     match &view.state {
         Runs::Created => {
             state.waiting = Some(ContainerStateWaiting {
-                reason: Some("ContainerCreating".into()),
+                reason: Some(first_wait(situation).into()),
                 ..ContainerStateWaiting::default()
             });
         }

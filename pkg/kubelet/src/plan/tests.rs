@@ -198,6 +198,19 @@ fn init_containers_run_in_order_and_sidecars_beside_them() {
 }
 
 #[test]
+fn in_a_pod_with_init_containers_all_wait_for_the_same() {
+    let spec = json!({"restartPolicy": "Always", "containers": [{"name": "c"}],
+        "initContainers": [{"name": "a"}, {"name": "b"}]});
+    let status = Scene::new(spec).sandbox(Some(1)).running("a").check(&[], "Pending").status;
+    let reason = |statuses: &Option<Vec<k8s_openapi::api::core::v1::ContainerStatus>>, name: &str| {
+        let status = statuses.iter().flatten().find(|status| status.name == name)?;
+        status.state.as_ref()?.waiting.as_ref()?.reason.clone()
+    };
+    assert_eq!(reason(&status.init_container_statuses, "b").as_deref(), Some("PodInitializing"));
+    assert_eq!(reason(&status.container_statuses, "c").as_deref(), Some("PodInitializing"));
+}
+
+#[test]
 fn an_init_container_that_fails_for_good_fails_the_pod() {
     let spec =
         json!({"restartPolicy": "Never", "containers": [{"name": "c"}], "initContainers": [{"name": "a"}]});
