@@ -1,16 +1,19 @@
-//! Machines on one machine: each has its own network, processes, host name, control groups and `/etc`, `/run`,
-//! `/var/lib`, `/var/log` and `/usr/local`, its own containerd, and a cable to a switch that leads nowhere else.
+//! Machines on one machine: each has its own network, processes, host name, control groups and files (of this machine it
+//! sees `/usr`, but for `/usr/local`), its own containerd, and a cable to a switch that leads nowhere else.
 //!
 //! ```text
-//! Switch (a network namespace with a bridge, 10.89.0.0/24)
-//!    ├── Machine "m1" 10.89.0.1: containerd, and whatever a test runs on it
-//!    └── Machine "m2" 10.89.0.2
+//! Switch (a network namespace with a bridge, 10.89.0.0/24, fd00:89::/64)
+//!    ├── Machine "m1" 10.89.0.1, fd00:89::1: containerd, and whatever a test runs on it
+//!    └── Machine "m2" 10.89.0.2, fd00:89::2
 //! ```
 //!
+//! Its first process only waits, or is systemd. `/etc` begins as a copy of this machine's, without what a cluster puts there.
 //! A machine can be cut off, slowed down, frozen, killed and booted again. Dropping it leaves nothing behind.
 
 use std::fs::{self, File};
-use std::net::Ipv4Addr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -53,7 +56,8 @@ impl Drop for Switch {
 /// A machine that is running, unless it was killed.
 pub struct Machine {
     name: String,
-    address: Ipv4Addr,
+    number: u8,
+    init: &'static str,
     switch: Arc<Switch>,
     cable: String,
     group: String,
@@ -68,21 +72,25 @@ struct Running {
 }
 
 impl Machine {
-    /// Boots a new machine; `number` is the last part of its address. When this returns, its containerd serves.
+    /// Boots a new machine; `number` is the last part of its addresses. When this returns, its containerd serves.
     pub fn boot(switch: &Arc<Switch>, name: &str, number: u8) -> Machine {
+        Machine::boot_as(switch, name, number, "wait")
+    }
+
+    /// As [`Machine::boot`]; its first process is systemd.
+    pub fn boot_systemd(switch: &Arc<Switch>, name: &str, number: u8) -> Machine {
+        assert!(Path::new("/lib/systemd/systemd").exists(), "there is no systemd: apt-get install systemd");
+        Machine::boot_as(switch, name, number, "systemd")
+    }
+
+    fn boot_as(switch: &Arc<Switch>, name: &str, number: u8, init: &'static str) -> Machine {
         let disk = tempfile::Builder::new().prefix("machine-").tempdir().expect("a folder for its disk");
-        for folder in ["var-lib", "var-log", "local-upper", "local-work"] {
-            fs::create_dir(disk.path().join(folder)).expect("a folder of its disk");
-        }
-        run("cp", &["-a", "/etc", &disk.path().join("etc").display().to_string()]);
-        fs::write(disk.path().join("etc/hosts"), format!("127.0.0.1 localhost\n127.0.1.1 {name}\n"))
-            .expect("its hosts");
-        fs::create_dir_all(disk.path().join("etc/containerd")).expect("containerd's folder");
-        fs::write(disk.path().join("etc/containerd/config.toml"), CONTAINERD).expect("containerd's settings");
+        install(disk.path(), name).expect("its disk");
         let id = unique("m");
         let mut machine = Machine {
             name: name.to_owned(),
-            address: Ipv4Addr::new(10, 89, 0, number),
+            number,
+            init,
             switch: switch.clone(),
             cable: format!("v{}", id.trim_start_matches("mk-m-")),
             group: id,
@@ -100,23 +108,24 @@ impl Machine {
 
     /// Its address on the switch.
     pub fn address(&self) -> Ipv4Addr {
-        self.address
+        Ipv4Addr::new(10, 89, 0, self.number)
     }
 
-    /// Where a path of its own disk (`/etc`, `/var/lib`, `/var/log`) is on this machine.
+    /// Its other address on the switch.
+    pub fn address_v6(&self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, 0x89, 0, 0, 0, 0, 0, self.number.into())
+    }
+
+    /// Where a path of its own disk (not `/run`, `/usr`) is on this machine.
     pub fn path(&self, inside: &str) -> PathBuf {
-        let (folder, rest) = [("/etc/", "etc"), ("/var/lib/", "var-lib"), ("/var/log/", "var-log")]
-            .iter()
-            .find_map(|(prefix, folder)| inside.strip_prefix(prefix).map(|rest| (folder, rest)))
-            .expect("a path on its own disk");
-        self.disk.path().join(folder).join(rest)
+        self.disk.path().join("root").join(inside.trim_start_matches('/'))
     }
 
     /// A command that will run on it.
     pub fn command(&self, program: &str) -> Command {
         let pid = self.running.as_ref().expect("the machine runs").pid.to_string();
         let mut command = Command::new("nsenter");
-        command.args(["--target", &pid, "--all", "--wd=/", program]);
+        command.args(["--target", &pid, "--all", program]);
         command.env_remove("KUBECONFIG").stdin(Stdio::null());
         command
     }
@@ -197,11 +206,12 @@ impl Machine {
     fn start(&mut self) {
         make_groups(&self.group);
         let disk = self.disk.path().display().to_string();
-        let ready = self.disk.path().join("ready");
+        let ready = self.path("/ready");
         let _ = fs::remove_file(&ready);
+        let addresses = format!("{}/24 {}/64", self.address(), self.address_v6());
         let log = File::create(self.disk.path().join("boot.log")).expect("its log");
         let child = Command::new("bash")
-            .args(["-c", BOOT, "boot", &disk, &self.name, &self.group])
+            .args(["-c", BOOT, "boot", &disk, &self.group, &self.name, &addresses, self.init])
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("its log"))
             .stderr(log)
@@ -214,10 +224,6 @@ impl Machine {
         let pid = self.running.as_ref().expect("just started").pid.to_string();
         self.switch.ip(&["link", "add", &self.cable, "type", "veth", "peer", "name", "eth0", "netns", &pid]);
         self.switch.ip(&["link", "set", &self.cable, "master", "br0", "up"]);
-        let address = format!("{}/24", self.address);
-        self.run("ip", &["address", "add", &address, "dev", "eth0"]);
-        self.run("ip", &["link", "set", "lo", "up"]);
-        self.run("ip", &["link", "set", "eth0", "up"]);
         self.wait("containerd", || self.output("ctr", &["version"]).status.success().then_some(()));
     }
 
@@ -247,38 +253,96 @@ impl Drop for Machine {
 /// containerd without the CRI, which nobody here uses.
 const CONTAINERD: &str = "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\", \"io.containerd.snapshotter.v1.btrfs\", \"io.containerd.snapshotter.v1.zfs\", \"io.containerd.snapshotter.v1.devmapper\", \"io.containerd.snapshotter.v1.aufs\"]\n";
 
-/// Takes the namespaces, mounts what is its own, starts containerd and then only waits, as a first process must.
-const BOOT: &str = r#"
-set -e
-disk=$1 name=$2 group=$3
-for controller in /sys/fs/cgroup/*/; do [ -d "$controller$group" ] && echo $$ > "$controller$group/cgroup.procs"; done
-exec unshare --mount --uts --ipc --net --pid --cgroup --fork --kill-child --propagation private bash -c '
-set -e
-disk=$1 name=$2
-mount -t proc proc /proc
-mount --bind "$disk/etc" /etc
-mount --bind "$disk/var-lib" /var/lib
-mount --bind "$disk/var-log" /var/log
-mount -t overlay overlay -o "lowerdir=/usr/local,upperdir=$disk/local-upper,workdir=$disk/local-work" /usr/local
-controllers=$(cd /sys/fs/cgroup && ls -d */ | tr -d / )
-mount -t tmpfs tmpfs /run
-mount -t sysfs sysfs /sys
-mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
-for controller in $controllers; do
-  mkdir "/sys/fs/cgroup/$controller"
-  case $controller in
-    unified) mount -t cgroup2 cgroup2 "/sys/fs/cgroup/$controller" ;;
-    systemd) mount -t cgroup -o none,name=systemd cgroup "/sys/fs/cgroup/$controller" ;;
-    *) mount -t cgroup -o "$controller" cgroup "/sys/fs/cgroup/$controller" ;;
-  esac
-done
-hostname "$name"
-echo "$name" > /etc/hostname
-setsid containerd > /var/log/containerd.log 2>&1 < /dev/null &
-echo 1 > "$disk/ready"
-while true; do sleep infinity & wait $!; done
-' boot "$disk" "$name"
-"#;
+const BOOT: &str = include_str!("machine/boot.sh");
+
+/// Its own folders, empty. What is below `/usr` is this machine's, and read-only; but for `/usr/local`.
+const FOLDERS: [&str; 18] = [
+    "local/bin",
+    "local/lib",
+    "root/usr",
+    "root/proc",
+    "root/sys",
+    "root/run",
+    "root/dev",
+    "root/tmp",
+    "root/root",
+    "root/home",
+    "root/mnt",
+    "root/opt",
+    "root/srv",
+    "root/var/lib",
+    "root/var/log",
+    "root/var/tmp",
+    "root/var/cache",
+    "root/var/spool",
+];
+
+/// What in `/etc` belongs to a cluster that this machine may be part of, or starts at its boot.
+const NOT_ITS_OWN: [&str; 14] = [
+    "kubernetes",
+    "minik8s",
+    "cni",
+    "init.d/minik8s",
+    "fstab",
+    "systemd/system",
+    "rc0.d",
+    "rc1.d",
+    "rc2.d",
+    "rc3.d",
+    "rc4.d",
+    "rc5.d",
+    "rc6.d",
+    "rcS.d",
+];
+
+/// Writes what it boots from.
+fn install(disk: &Path, name: &str) -> io::Result<()> {
+    let (root, etc) = (disk.join("root"), disk.join("root/etc"));
+    FOLDERS.iter().try_for_each(|folder| fs::create_dir_all(disk.join(folder)))?;
+    for folder in ["tmp", "var/tmp"] {
+        fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o1777))?;
+    }
+    for link in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+        if let Ok(target) = fs::read_link(Path::new("/").join(link)) {
+            symlink(target, root.join(link))?;
+        }
+    }
+    symlink("/run", root.join("var/run"))?;
+    run("cp", &["-a", "/etc", &etc.display().to_string()]);
+    for path in NOT_ITS_OWN.iter().map(|path| etc.join(path)) {
+        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    }
+    (2..=5).try_for_each(|level| fs::create_dir(etc.join(format!("rc{level}.d"))))?;
+    fs::write(etc.join("hostname"), format!("{name}\n"))?;
+    fs::write(etc.join("hosts"), format!("127.0.0.1 localhost\n127.0.1.1 {name}\n"))?;
+    fs::write(etc.join("machine-id"), fs::read_to_string("/proc/sys/kernel/random/uuid")?.replace('-', ""))?;
+    fs::create_dir_all(etc.join("containerd"))?;
+    fs::write(etc.join("containerd/config.toml"), CONTAINERD)?;
+    install_units(&etc.join("systemd/system"))
+}
+
+/// Its systemd starts containerd and keeps a journal. Whatever else a distribution starts at boot is about hardware, which
+/// is not its own: this machine's kernel, disks and clock.
+fn install_units(own: &Path) -> io::Result<()> {
+    let distribution = Path::new("/lib/systemd/system");
+    fs::create_dir_all(own.join("multi-user.target.wants"))?;
+    symlink(distribution.join("multi-user.target"), own.join("default.target"))?;
+    symlink(distribution.join("containerd.service"), own.join("multi-user.target.wants/containerd.service"))?;
+    for wants in fs::read_dir(distribution).into_iter().flatten().flatten() {
+        if wants.path().extension().is_none_or(|extension| extension != "wants") {
+            continue;
+        }
+        for unit in fs::read_dir(wants.path())?.flatten() {
+            let mask = own.join(unit.file_name());
+            if !unit.file_name().to_string_lossy().starts_with("systemd-journald")
+                && mask.symlink_metadata().is_err()
+            {
+                symlink("/dev/null", mask)?;
+            }
+        }
+    }
+    Ok(())
+}
 
 /// The first process of the namespace that a process has made: its only child.
 fn first_process(parent: u32) -> u32 {

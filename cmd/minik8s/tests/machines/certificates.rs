@@ -40,7 +40,7 @@ fn certificates_are_renewed_without_a_restart() {
     let current = node.machine.path("/var/lib/kubelet/pki/kubelet-client-current.pem");
     std::fs::create_dir_all(current.parent().expect("a folder")).expect("a folder");
     std::fs::write(&current, format!("{}{}", identity.certificate, identity.key)).expect("written");
-    node.run(&["kubeadm", "init"]);
+    node.init(&[]);
     let processes = || {
         node.machine.run(
             "sh",
@@ -78,5 +78,5 @@ fn certificates_are_renewed_without_a_restart() {
     node.import("httpd");
     node.eventually("the API server is back", |node| node.try_kubectl(&["get", "nodes"]).contains("m1"));
     node.apply(include_str!("../../../../testcases/hello.yaml"));
-    node.kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
+    node.rolled_out("deployment/hello");
 }

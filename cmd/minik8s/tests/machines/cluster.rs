@@ -18,25 +18,22 @@ fn a_machine_is_a_cluster_and_is_none_again(datastore: Datastore) {
     let switch = Switch::new();
     let node = Node::boot(&switch, "m1", 1);
     let before = traces(&node);
-    let said = node.run(datastore.init());
-    assert!(said.contains("kubeadm join 10.89.0.1:6443 --token "), "{said}");
-    assert_eq!(node.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]), "m1");
+    let join = node.init_on(datastore, &[]);
+    assert_eq!(join[..4], ["kubeadm", "join", "10.89.0.1:6443", "--token"]);
+    assert_eq!(node.get("nodes", "{.items[*].metadata.name}"), "m1");
 
     // The control plane is there as pods.
     node.eventually("the control plane's pods are Running", |node| {
-        let phases =
-            node.kubectl(&["get", "pods", "-n", "kube-system", "-o", "jsonpath={.items[*].status.phase}"]);
+        let phases = node.get("pods -n kube-system", "{.items[*].status.phase}");
         phases.split(' ').filter(|phase| *phase == "Running").count() == datastore.pods()
     });
 
     // Its apiserver is killed, and is back; its manifest is changed, and the new one runs.
     let killed = Instant::now();
     node.machine.run("pkill", &["-KILL", "-f", "^/apiserver "]);
-    let get = ["get", "pod", "kube-apiserver-m1", "-n", "kube-system", "-o"];
-    let kubectl = |node: &Node, path: &str| node.try_kubectl(&[&get[..], &[path]].concat());
-    let restarts =
-        "jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}";
-    node.eventually("the apiserver is back", |node| kubectl(node, restarts) == "1 true");
+    let apiserver = |node: &Node, path: &str| node.get("pod kube-apiserver-m1 -n kube-system", path);
+    let restarts = "{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}";
+    node.eventually("the apiserver is back", |node| apiserver(node, restarts) == "1 true");
     println!("apiserver killed -> Running and ready again: {:?} (promised: 3 s)", killed.elapsed());
     let manifest = node.machine.path("/etc/kubernetes/manifests/kube-apiserver.yaml");
     let text = std::fs::read_to_string(&manifest).expect("the manifest");
@@ -44,26 +41,23 @@ fn a_machine_is_a_cluster_and_is_none_again(datastore: Datastore) {
     assert_ne!(text, limited, "{text}");
     let edited = Instant::now();
     std::fs::write(&manifest, limited).expect("written");
-    let limit = "jsonpath={.spec.containers[0].resources.limits.memory} {.status.containerStatuses[0].ready}";
-    node.eventually("the changed apiserver runs", |node| kubectl(node, limit) == "900Mi true");
+    let limit = "{.spec.containers[0].resources.limits.memory} {.status.containerStatuses[0].ready}";
+    node.eventually("the changed apiserver runs", |node| apiserver(node, limit) == "900Mi true");
     println!("apiserver's memory limit edited -> in force: {:?} (promised: 10 s)", edited.elapsed());
 
     // A Deployment's pods run, and answer.
     node.import("httpd");
-    let yaml = node.machine.path("/etc/web.yaml");
-    std::fs::write(&yaml, include_str!("../../../../testcases/hello.yaml")).expect("written");
-    node.kubectl(&["apply", "-f", "/etc/web.yaml"]);
-    node.kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
-    let addresses =
-        node.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].status.podIP}"]);
+    node.apply(include_str!("../../../../testcases/hello.yaml"));
+    node.rolled_out("deployment/hello");
+    let addresses = node.get("pods -l app=hello", "{.items[*].status.podIP}");
     assert_eq!(addresses.split(' ').count(), 2, "{addresses}");
     for address in addresses.split(' ') {
-        node.eventually("the pod answers", |node| node.fetch(address).starts_with("hello-"));
+        node.eventually("the pod answers", |node| hello(node, address));
     }
 
     // So does their service.
-    let address = node.kubectl(&["get", "service", "hello", "-o", "jsonpath={.spec.clusterIP}"]);
-    node.eventually("the service answers", |node| node.fetch(&address).starts_with("hello-"));
+    let address = node.get("service hello", "{.spec.clusterIP}");
+    node.eventually("the service answers", |node| hello(node, &address));
 
     // Init again changes nothing and says so; joining here is a no-op that says so.
     let again = node.attempt(datastore.init());
@@ -88,10 +82,8 @@ fn two_machines_are_one_cluster(datastore: Datastore) {
     let switch = Switch::new();
     let (first, second) = (Node::boot(&switch, "m1", 1), Node::boot(&switch, "m2", 2));
     let before = traces(&second);
-    let said = first.run(datastore.init());
-    let line =
-        said.lines().find(|line| line.trim().starts_with("kubeadm join")).expect("the line to join by");
-    let words: Vec<&str> = line.split_whitespace().collect();
+    let line = first.init_on(datastore, &[]);
+    let words: Vec<&str> = line.iter().map(String::as_str).collect();
 
     // With a wrong token it says what is wrong, and leaves nothing behind.
     let mut wrong = words.clone();
@@ -103,31 +95,29 @@ fn two_machines_are_one_cluster(datastore: Datastore) {
     assert_eq!(traces(&second), before);
 
     second.run(&words);
-    let names = first.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]);
-    assert_eq!(names, "m1 m2");
+    assert_eq!(first.get("nodes", "{.items[*].metadata.name}"), "m1 m2");
 
     // Pods run on both, and each machine reaches all of them and their service.
     first.import("httpd");
     second.import("httpd");
-    std::fs::write(first.machine.path("/etc/web.yaml"), include_str!("../../../../testcases/hello.yaml"))
-        .expect("written");
-    first.kubectl(&["apply", "-f", "/etc/web.yaml"]);
-    first.kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
-    let nodes =
-        first.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].spec.nodeName}"]);
+    first.apply(include_str!("../../../../testcases/hello.yaml"));
+    first.rolled_out("deployment/hello");
+    let nodes = first.get("pods -l app=hello", "{.items[*].spec.nodeName}");
     assert!(nodes.contains("m1") && nodes.contains("m2"), "{nodes}");
-    let addresses =
-        first.kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].status.podIP}"]);
-    let service = first.kubectl(&["get", "service", "hello", "-o", "jsonpath={.spec.clusterIP}"]);
+    let addresses = first.get("pods -l app=hello", "{.items[*].status.podIP}");
+    let service = first.get("service hello", "{.spec.clusterIP}");
     for node in [&first, &second] {
         for address in addresses.split(' ').chain([service.as_str()]) {
-            node.eventually("every pod and the service answer", |node| {
-                node.fetch(address).starts_with("hello-")
-            });
+            node.eventually("every pod and the service answer", |node| hello(node, address));
         }
     }
 
     second.run(&["kubeadm", "reset", "--force"]);
     second.leaves_only(&before);
     first.kubectl(&["delete", "node", "m2"]);
+}
+
+/// The demo's page is there.
+fn hello(node: &Node, address: &str) -> bool {
+    node.fetch(&format!("http://{address}/")).starts_with("hello-")
 }

@@ -7,13 +7,10 @@ use testing::Switch;
 #[test]
 fn three_machines_join_lose_power_come_back_and_leave() {
     let switch = Switch::new();
-    let mut nodes: Vec<Node> =
-        (1..=3).map(|number| Node::boot(&switch, &format!("m{number}"), number)).collect();
+    let mut nodes = Node::boot_all(&switch, 3);
     let before: Vec<Vec<String>> = nodes.iter().map(traces).collect();
-    let told = nodes[0].run(&["kubeadm", "init"]);
-    let line =
-        told.lines().find(|line| line.trim().starts_with("kubeadm join")).expect("the line to join by");
-    let words: Vec<&str> = line.split_whitespace().collect();
+    let line = nodes[0].init(&[]);
+    let words: Vec<&str> = line.iter().map(String::as_str).collect();
     joins_that_must_fail(&nodes[1], &words, &before[1]);
 
     // One joins by the line that init printed, one by the seed's file.
@@ -34,9 +31,8 @@ fn three_machines_join_lose_power_come_back_and_leave() {
     // Pods run on all of them.
     nodes.iter().for_each(|node| node.import("httpd"));
     nodes[0].apply(&include_str!("../../../../testcases/hello.yaml").replace("replicas: 2", "replicas: 3"));
-    nodes[0].kubectl(&["rollout", "status", "deployment/hello", "--timeout", "170s"]);
-    let on =
-        nodes[0].kubectl(&["get", "pods", "-l", "app=hello", "-o", "jsonpath={.items[*].spec.nodeName}"]);
+    nodes[0].rolled_out("deployment/hello");
+    let on = nodes[0].get("pods -l app=hello", "{.items[*].spec.nodeName}");
     assert!(["m1", "m2", "m3"].iter().all(|name| on.contains(name)), "{on}");
     answers_everywhere(&nodes);
 
@@ -44,11 +40,10 @@ fn three_machines_join_lose_power_come_back_and_leave() {
     nodes.iter_mut().for_each(|node| node.machine.kill());
     nodes.iter_mut().rev().for_each(|node| node.machine.reboot());
     nodes[0].eventually("every pod was started again", |node| {
-        let restarts = "jsonpath={.items[*].status.containerStatuses[*].restartCount}";
-        let ready = "jsonpath={.items[*].status.containerStatuses[*].ready}";
-        let get = ["get", "pods", "-l", "app=hello", "-o"];
-        let ask = |path: &'static str| node.try_kubectl(&[&get[..], &[path]].concat());
-        ask(ready) == "true true true" && !ask(restarts).split_whitespace().any(|count| count == "0")
+        let ask = |what| {
+            node.get("pods -l app=hello", &format!("{{.items[*].status.containerStatuses[*].{what}}}"))
+        };
+        ask("ready") == "true true true" && !ask("restartCount").split_whitespace().any(|count| count == "0")
     });
     all_ready(&nodes[0]);
     answers_everywhere(&nodes);
@@ -99,13 +94,12 @@ fn joins_that_must_fail(node: &Node, words: &[&str], before: &[String]) {
 
 fn all_ready(control_plane: &Node) {
     control_plane.eventually("all nodes are Ready", |node| {
-        let path = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";
-        node.try_kubectl(&["get", "nodes", "-o", path]) == "True True True"
+        node.get("nodes", "{.items[*].status.conditions[?(@.type==\"Ready\")].status}") == "True True True"
     });
 }
 
 fn answers_everywhere(nodes: &[Node]) {
-    let service = nodes[0].kubectl(&["get", "service", "hello", "-o", "jsonpath={.spec.clusterIP}"]);
+    let service = format!("http://{}/", nodes[0].get("service hello", "{.spec.clusterIP}"));
     for node in nodes {
         node.eventually("the service answers", |node| node.fetch(&service).starts_with("hello-"));
     }

@@ -21,24 +21,15 @@ pub fn refused(node: &Node, arguments: &[&str], reasons: &[&str]) {
 
 /// The control plane is there as pods, and so are the objects that the cluster held when it was saved.
 fn holds_what_was_saved(node: &Node, pods: usize) {
-    assert_eq!(node.kubectl(&["get", "configmap", "kept", "-o", "jsonpath={.data.by}"]), "backup");
-    assert_eq!(node.kubectl(&["get", "secret", "kept", "-o", "jsonpath={.data.key}"]), "dmFsdWU=");
+    assert_eq!(node.get("configmap kept", "{.data.by}"), "backup");
+    assert_eq!(node.get("secret kept", "{.data.key}"), "dmFsdWU=");
     node.eventually("the control plane's pods are Running", |node| {
-        let phases = node.try_kubectl(&[
-            "get",
-            "pods",
-            "-n",
-            "kube-system",
-            "-o",
-            "jsonpath={.items[*].status.phase}",
-        ]);
+        let phases = node.get("pods -n kube-system", "{.items[*].status.phase}");
         phases.split_whitespace().filter(|phase| *phase == "Running").count() == pods
     });
     // The controllers and the scheduler work on: what was asked for before the backup runs again.
     node.eventually("the saved Deployment has its pods", |node| {
-        let ready =
-            ["get", "deployment", "hello", "-o", "jsonpath={.status.readyReplicas} {.status.replicas}"];
-        node.try_kubectl(&ready) == "2 2"
+        node.get("deployment hello", "{.status.readyReplicas} {.status.replicas}") == "2 2"
     });
 }
 
@@ -119,8 +110,8 @@ fn tokens_certificates_images_and_versions_are_shown_and_changed() {
         &["kubeadm", "token", "list"],
         &["/etc/kubernetes/admin.conf", "is this the control plane"],
     );
-    let init = ["kubeadm", "init", "--service-cidr", "222.222.0.0/16", "--pod-network-cidr", "10.55.0.0/16"];
-    node.run(&[&init[..], &["--token", "abcdef.0123456789abcdef", "--token-ttl", "2h"]].concat());
+    let ranges = ["--service-cidr", "222.222.0.0/16", "--pod-network-cidr", "10.55.0.0/16"];
+    node.init(&[&ranges[..], &["--token", "abcdef.0123456789abcdef", "--token-ttl", "2h"]].concat());
 
     // Tokens.
     let list = node.run(&["kubeadm", "token", "list"]);
@@ -157,11 +148,8 @@ fn tokens_certificates_images_and_versions_are_shown_and_changed() {
     {
         assert!(config.contains(expected), "{config}");
     }
-    assert!(
-        node.kubectl(&["get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"])
-            .starts_with("222.222.0.1")
-    );
-    let range = node.kubectl(&["get", "node", "m1", "-o", "jsonpath={.spec.podCIDR}"]);
+    assert!(node.get("service kubernetes", "{.spec.clusterIP}").starts_with("222.222.0.1"));
+    let range = node.get("node m1", "{.spec.podCIDR}");
     assert!(range.starts_with("10.55."), "{range}");
     let images = node.run(&["kubeadm", "image", "list"]);
     assert!(images.contains("minik8s.io/minik8s"), "{images}");
@@ -205,7 +193,7 @@ fn tokens_certificates_images_and_versions_are_shown_and_changed() {
         let file = "openssl x509 -fingerprint -noout -in /etc/kubernetes/pki/apiserver.crt";
         node.machine.run("sh", &["-c", shown]) == node.machine.run("sh", &["-c", file])
     });
-    assert_eq!(node.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]), "m1");
+    assert_eq!(node.get("nodes", "{.items[*].metadata.name}"), "m1");
 
     // What stands in the way is named, with what mends it.
     refused(&node, &["kubeadm", "init"], &["port 6443 is in use", "kubeadm reset"]);

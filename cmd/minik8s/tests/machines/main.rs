@@ -3,9 +3,12 @@
 
 mod certificates;
 mod cluster;
+mod families;
 mod fleet;
 mod kubeadm;
 mod network;
 mod seed;
 mod support;
+mod systemd;
 mod verbs;
+mod workloads;

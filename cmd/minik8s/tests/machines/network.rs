@@ -1,111 +1,10 @@
 //! Services, names, hosts and paths over several machines: from every machine and every pod, while nodes come, go and
 //! are cut off, while pods are replaced, and while there is no control plane.
 
-use crate::support::{Node, traces};
+use crate::support::{Cluster, Node, Pod, traces, unique};
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use testing::Switch;
-
-static NEXT: AtomicU32 = AtomicU32::new(0);
-
-/// Machines that are a cluster; the first is the control plane.
-struct Cluster {
-    nodes: Vec<Node>,
-    join: Vec<String>,
-}
-
-/// A pod, as far as programs are run in it.
-struct Pod<'a> {
-    node: &'a Node,
-    name: String,
-    address: String,
-    container: String,
-}
-
-impl Cluster {
-    fn new(switch: &std::sync::Arc<Switch>, machines: u8, flags: &[&str]) -> Cluster {
-        let nodes: Vec<Node> = std::thread::scope(|scope| {
-            let booting: Vec<_> = (1..=machines)
-                .map(|number| scope.spawn(move || Node::boot(switch, &format!("m{number}"), number)))
-                .collect();
-            booting.into_iter().map(|booting| booting.join().expect("it boots")).collect()
-        });
-        let said = nodes[0].run(&[&["kubeadm", "init"], flags].concat());
-        let join = said.lines().find(|line| line.trim().starts_with("kubeadm join")).expect("how to join");
-        let join = join.split_whitespace().map(str::to_owned).collect();
-        let cluster = Cluster { nodes, join };
-        cluster.nodes.iter().skip(1).for_each(|node| cluster.join(node));
-        cluster.nodes.iter().for_each(|node| node.import("httpd"));
-        cluster
-    }
-
-    fn join(&self, node: &Node) {
-        node.run(&self.join.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-
-    fn first(&self) -> &Node {
-        &self.nodes[0]
-    }
-
-    /// The pods with a label, by the machine that they run on.
-    fn pods(&self, selector: &str) -> Vec<Pod<'_>> {
-        let path = "jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name} {.status.podIP} \
-                    {.status.containerStatuses[0].containerID}{\"\\n\"}{end}";
-        let text = self.first().kubectl(&["get", "pods", "-l", selector, "-o", path]);
-        let mut pods: Vec<Pod<'_>> = text
-            .lines()
-            .filter_map(|line| {
-                let words: Vec<&str> = line.split_whitespace().collect();
-                let &[node, name, address, container] = words.as_slice() else { return None };
-                let node = self.nodes.iter().find(|found| found.machine.name() == node)?;
-                let container = container.strip_prefix("containerd://")?.to_owned();
-                Some(Pod { node, name: name.to_owned(), address: address.to_owned(), container })
-            })
-            .collect();
-        pods.sort_by_key(|pod| pod.node.machine.name().to_owned());
-        pods
-    }
-
-    fn address_of(&self, service: &str) -> String {
-        self.first().kubectl(&["get", "service", service, "-o", "jsonpath={.spec.clusterIP}"])
-    }
-
-    /// Every machine and every pod of `web` gets this from there.
-    fn everybody_gets(&self, url: &str, expected: impl Fn(&str) -> bool) {
-        for node in &self.nodes {
-            node.eventually(&format!("{} gets {url}", node.machine.name()), |node| expected(&get(node, url)));
-        }
-        for pod in self.pods("app=web") {
-            pod.node.eventually(&format!("{} gets {url}", pod.name), |_| expected(&pod.get(url)));
-        }
-    }
-}
-
-impl Pod<'_> {
-    /// What a program in the pod prints.
-    fn run(&self, arguments: &[&str]) -> String {
-        let id = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let exec = ["-n", "k8s.io", "tasks", "exec", "--exec-id", &id, &self.container];
-        let output = self.node.machine.output("ctr", &[&exec[..], arguments].concat());
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn get(&self, url: &str) -> String {
-        self.run(&["timeout", "5", "wget", "-qO-", url])
-    }
-
-    /// What the cluster's name server says of a name.
-    fn look_up(&self, kind: &str, name: &str) -> String {
-        self.run(&["nslookup", &format!("-type={kind}"), name])
-    }
-}
-
-/// The page of an address, as a machine gets it; empty if there is none.
-fn get(node: &Node, url: &str) -> String {
-    let output = node.machine.output("timeout", &["5", "busybox", "wget", "-qO-", url]);
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 /// The code and the page.
 fn curl(node: &Node, arguments: &[&str]) -> String {
@@ -123,7 +22,7 @@ struct Client<'a> {
 
 impl<'a> Client<'a> {
     fn start(node: &'a Node, url: &str) -> Client<'a> {
-        let stop = format!("/run/stop-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let stop = format!("/run/{}", unique("stop"));
         let script = "good=0; bad=0; while [ ! -e $1 ] || [ $((good+bad)) -lt 20 ]; do \
             if timeout 10 busybox wget -qO /dev/null $2 2>/run/why; then good=$((good+1)); \
             else bad=$((bad+1)); cat /run/why; fi; done; echo $good $bad";
@@ -191,21 +90,24 @@ fn services_are_reached_from_everywhere(cluster: &Cluster) {
     cluster.first().eventually("a web server on every machine", |_| cluster.pods("app=web").len() == count);
     let service = format!("http://{}/", cluster.address_of("web"));
     let web = |page: &str| page.starts_with("web-");
-    cluster.everybody_gets(&service, web);
-    cluster.everybody_gets("http://10.89.0.1:30080/", web);
+    cluster.everybody_gets("app=web", &service, web);
+    cluster.everybody_gets("app=web", "http://10.89.0.1:30080/", web);
     for pod in cluster.pods("app=web") {
-        cluster.everybody_gets(&format!("http://{}/", pod.address), |page| page.trim() == pod.name);
+        cluster
+            .everybody_gets("app=web", &format!("http://{}/", pod.address), |page| page.trim() == pod.name);
         let node_port = format!("http://{}:30080/", pod.node.machine.address());
-        cluster.everybody_gets(&node_port, web);
+        cluster.everybody_gets("app=web", &node_port, web);
     }
     for pod in cluster.pods("app=web") {
         // When it is its own turn, too.
         pod.node.eventually(&format!("{} reaches all, and itself", pod.name), |_| {
-            let turns = (0..count).map(|_| pod.get(&service)).collect::<Vec<_>>();
+            let turns = (0..count).map(|_| pod.fetch(&service)).collect::<Vec<_>>();
             turns.iter().all(|page| web(page)) && turns.iter().any(|page| page.trim() == pod.name)
         });
     }
-    cluster.everybody_gets(&format!("http://{}/", cluster.address_of("outer")), |page| !page.is_empty());
+    cluster.everybody_gets("app=web", &format!("http://{}/", cluster.address_of("outer")), |page| {
+        !page.is_empty()
+    });
     // What nobody serves is refused at once.
     let nobody = cluster.address_of("nobody");
     let unknown = nobody.rsplit_once('.').map(|(net, _)| format!("{net}.254")).expect("an address");
@@ -236,21 +138,21 @@ fn policies_hold(cluster: &Cluster) {
     for pod in cluster.pods("app=web") {
         // Inside: this machine's own pod only. Outside, at a node port, an external address and the health check.
         for _ in 0..4 {
-            assert_eq!(get(pod.node, &near).trim(), pod.name);
-            assert_eq!(pod.get(&near).trim(), pod.name);
+            assert_eq!(pod.node.fetch(&near).trim(), pod.name);
+            assert_eq!(pod.fetch(&near).trim(), pod.name);
         }
         let other = cluster.nodes.iter().find(|node| node.machine.name() != pod.node.machine.name());
         let other = other.expect("another machine");
         let machine = pod.node.machine.address();
         for _ in 0..4 {
-            assert_eq!(get(other, &format!("http://{machine}:30081/")).trim(), pod.name);
+            assert_eq!(other.fetch(&format!("http://{machine}:30081/")).trim(), pod.name);
         }
         let check = curl(other, &[&format!("http://{machine}:31000/")]);
         assert!(check.contains("\"localEndpoints\": 1") && check.ends_with(" 200"), "{check}");
-        assert!(get(pod.node, "http://10.89.0.100/").starts_with("web-"));
+        assert!(pod.node.fetch("http://10.89.0.100/").starts_with("web-"));
     }
     let sticky = format!("http://{}/", cluster.address_of("sticky"));
-    let pages: Vec<String> = (0..6).map(|_| get(cluster.first(), &sticky)).collect();
+    let pages: Vec<String> = (0..6).map(|_| cluster.first().fetch(&sticky)).collect();
     assert!(pages.iter().all(|page| *page == pages[0] && !page.is_empty()), "{pages:?}");
 }
 
@@ -275,7 +177,8 @@ fn names_are_answered(cluster: &Cluster, server: &str) {
         says("ptr", &reversed(&db[0]), ".db.default.svc.cluster.local");
         says("a", "alias.default.svc.cluster.local", &web);
         let gets = |url: &str, expected: &str| {
-            pod.node.eventually(&format!("{} gets {url}", pod.name), |_| pod.get(url).starts_with(expected));
+            pod.node
+                .eventually(&format!("{} gets {url}", pod.name), |_| pod.fetch(url).starts_with(expected));
         };
         gets("http://web/", "web-");
         gets("http://db-1.db:5432/", "db-1");
@@ -291,8 +194,8 @@ fn the_seeds_examples_work(cluster: &Cluster) {
     // As the document has it: the file as an argument.
     first.kubectl(&["apply", "/etc/seed.yaml"]);
     let pod = |page: &str| page.trim() == "pod-aff-test";
-    cluster.everybody_gets("http://minik8s.io/test1", pod);
-    cluster.everybody_gets("http://minik8s.io:80/test2", pod);
+    cluster.everybody_gets("app=web", "http://minik8s.io/test1", pod);
+    cluster.everybody_gets("app=web", "http://minik8s.io:80/test2", pod);
     assert!(first.kubectl(&["get", "service"]).contains("8080/TCP,80/TCP"));
     first.eventually("the status of the DNS object", |node| {
         let table = node.kubectl(&["get", "dns"]);
@@ -307,7 +210,7 @@ fn the_seeds_examples_work(cluster: &Cluster) {
         node.kubectl(&["get", "dns", "-o", "yaml"]).contains("not found")
     });
     first.kubectl(&["apply", "/etc/seed.yaml"]);
-    cluster.everybody_gets("http://minik8s.io/test1", pod);
+    cluster.everybody_gets("app=web", "http://minik8s.io/test1", pod);
     std::fs::remove_file(file).expect("removed");
 }
 
@@ -315,8 +218,8 @@ fn ingresses_work(cluster: &Cluster) {
     let first = cluster.first();
     first.apply(include_str!("../../../../testcases/network/ingress.yaml"));
     let host = "http://shop.example.com";
-    cluster.everybody_gets(&format!("{host}/exact"), |page| page == "exact\n");
-    cluster.everybody_gets(&format!("{host}/below/deep/page"), |page| page == "deep\n");
+    cluster.everybody_gets("app=web", &format!("{host}/exact"), |page| page == "exact\n");
+    cluster.everybody_gets("app=web", &format!("{host}/below/deep/page"), |page| page == "deep\n");
     let gets = |path: &str, expected: &str| {
         let found = curl(first, &[&format!("{host}{path}")]);
         assert!(found.contains(expected), "{path}: {found}, not {expected}");
@@ -378,13 +281,13 @@ fn certificates_are_followed(cluster: &Cluster) {
 fn pods_are_replaced_under_load(cluster: &Cluster) {
     let first = cluster.first();
     first.apply(include_str!("../../../../testcases/network/rolling.yaml"));
-    first.kubectl(&["rollout", "status", "deployment/rolling", "--timeout", "170s"]);
+    first.rolled_out("deployment/rolling");
     let url = format!("http://{}/", cluster.address_of("rolling"));
-    cluster.everybody_gets(&url, |page| page.starts_with("rolling-"));
+    cluster.everybody_gets("app=web", &url, |page| page.starts_with("rolling-"));
     let clients: Vec<Client<'_>> = cluster.nodes.iter().map(|node| Client::start(node, &url)).collect();
     let patch = r#"{"spec":{"template":{"metadata":{"annotations":{"version":"2"}}}}}"#;
     first.kubectl(&["patch", "deployment", "rolling", "-p", patch]);
-    first.kubectl(&["rollout", "status", "deployment/rolling", "--timeout", "170s"]);
+    first.rolled_out("deployment/rolling");
     first.eventually("the old pods are gone", |node| {
         let names = node.kubectl(&["get", "pods", "-l", "app=rolling", "-o", "name"]);
         names.lines().count() == 3
@@ -415,16 +318,16 @@ fn a_dead_control_plane_is_not_noticed(cluster: &Cluster) {
     second.machine.run("iptables", &["-t", "nat", "-F", "KUBE-SERVICES"]);
     second.machine.run("pkill", &["-KILL", "nginx"]);
     second.machine.run("pkill", &["-KILL", "-f", "minik8s kubeproxy "]);
-    second.eventually("its services are back", |node| get(node, &service).starts_with("web-"));
+    second.eventually("its services are back", |node| node.fetch(&service).starts_with("web-"));
     second.eventually("names are answered again", |_| lookup(on_second));
     second.eventually("hosts and paths are back", |node| {
-        get(node, "http://minik8s.io/test1").starts_with("pod-aff-test")
-            && on_second.get("http://minik8s.io/test2").starts_with("pod-aff-test")
+        node.fetch("http://minik8s.io/test1").starts_with("pod-aff-test")
+            && on_second.fetch("http://minik8s.io/test2").starts_with("pod-aff-test")
     });
     clients.into_iter().for_each(|client| client.all_were_answered("while another node's proxy starts anew"));
     first.machine.run("mv", &["/etc/kubernetes/kept", "/etc/kubernetes/manifests"]);
     first.eventually("the control plane is back", |node| node.try_kubectl(&["get", "nodes"]).contains("m2"));
-    cluster.everybody_gets(&service, |page| page.starts_with("web-"));
+    cluster.everybody_gets("app=web", &service, |page| page.starts_with("web-"));
 }
 
 fn a_node_is_cut_off_and_comes_back(cluster: &Cluster) {
@@ -438,8 +341,8 @@ fn a_node_is_cut_off_and_comes_back(cluster: &Cluster) {
     first.eventually("nobody is led to the lost node", |node| !leads(node));
     let client = Client::start(first, &format!("http://{}/", cluster.address_of("web")));
     // What it has itself it goes on serving.
-    assert_eq!(get(third, &near).trim(), lost.name);
-    (0..20).for_each(|_| assert!(get(first, "http://shop.example.com/").starts_with("web-")));
+    assert_eq!(third.fetch(&near).trim(), lost.name);
+    (0..20).for_each(|_| assert!(first.fetch("http://shop.example.com/").starts_with("web-")));
     client.all_were_answered("without the lost node");
     third.machine.connect(true);
     first.eventually("it is led to again", leads);
@@ -467,5 +370,5 @@ fn a_node_leaves(cluster: &Cluster) {
     }
     let web = format!("http://{}/", cluster.address_of("web"));
     first.eventually("two web servers are left", |_| cluster.pods("app=web").len() == 2);
-    first.eventually("and are reached", |node| (0..6).all(|_| get(node, &web).starts_with("web-")));
+    first.eventually("and are reached", |node| (0..6).all(|_| node.fetch(&web).starts_with("web-")));
 }

@@ -3,17 +3,13 @@
 //! Files named `.malformed.yaml` stand in the document as they are, and beside them what they were meant to be. The
 //! machine is called vmeet2, as in the document.
 
+use crate::kubeadm::said;
 use crate::support::{Datastore, Node};
 use std::path::Path;
 use std::process::Output;
 use testing::Switch;
 
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testcases/seed");
-
-/// What a command said, on both of its streams.
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
 
 struct Walk {
     node: Node,
@@ -40,8 +36,7 @@ impl Walk {
     }
 
     fn path(&self, words: &str, path: &str) -> String {
-        let words: Vec<&str> = words.split_whitespace().collect();
-        self.node.try_kubectl(&[&["get"], words.as_slice(), &["-o", &format!("jsonpath={path}")]].concat())
+        self.node.get(words, path)
     }
 
     /// Until containers of a pod have run; the document's run `bash`, which ends at once.

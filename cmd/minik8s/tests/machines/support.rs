@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use testing::{Machine, Switch};
@@ -9,20 +10,29 @@ use testing::{Machine, Switch};
 /// Longer than anything here takes.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Where the program is on every machine before kubeadm installs it.
+const PROGRAM: &str = "/opt/minik8s";
+
 /// The program without what only debuggers read: it is copied to every machine and into an image there.
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (program, new) = (folder.join("minik8s"), folder.join(format!("minik8s-{}", std::process::id())));
     let status = Command::new("strip")
         .args(["-o".as_ref(), new.as_os_str(), env!("CARGO_BIN_EXE_minik8s").as_ref()])
         .status();
     assert!(status.expect("strip runs").success());
-    // Whoever runs the one from before keeps it.
     std::fs::rename(&new, &program).expect("renamed");
     program
 });
 
-/// What a cluster keeps its objects in. What people do with a cluster is tried on both.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A name that nothing else in this run has.
+pub fn unique(what: &str) -> String {
+    format!("{what}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What a cluster keeps its objects in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Datastore {
     Embedded,
@@ -30,6 +40,15 @@ pub enum Datastore {
 }
 
 impl Datastore {
+    /// The one that this run is about: everything is tried on both, one after the other.
+    pub fn of_this_run() -> Datastore {
+        match std::env::var("DATASTORE").as_deref() {
+            Ok("etcd") => Datastore::Etcd,
+            Ok("embedded") | Err(_) => Datastore::Embedded,
+            Ok(other) => panic!("DATASTORE={other}: it is embedded or etcd"),
+        }
+    }
+
     /// `kubeadm init` on it.
     pub fn init(self) -> &'static [&'static str] {
         match self {
@@ -55,12 +74,39 @@ pub struct Node {
 impl Node {
     /// Boots a machine; `number` is the last part of its address, 10.89.0.`number`.
     pub fn boot(switch: &Arc<Switch>, name: &str, number: u8) -> Node {
-        Node { machine: Machine::boot(switch, name, number) }
+        Node::on(Machine::boot(switch, name, number))
     }
 
-    /// The built program, at a path that every machine sees.
+    /// Machines `m1`, `m2`, … at once.
+    pub fn boot_all(switch: &Arc<Switch>, count: u8) -> Vec<Node> {
+        std::thread::scope(|scope| {
+            let boot = |number| scope.spawn(move || Node::boot(switch, &format!("m{number}"), number));
+            let booting: Vec<_> = (1..=count).map(boot).collect();
+            booting.into_iter().map(|booting| booting.join().expect("it boots")).collect()
+        })
+    }
+
+    /// Puts the program on a machine.
+    pub fn on(machine: Machine) -> Node {
+        std::fs::copy(&*BUILT, machine.path(PROGRAM)).expect("the program is copied");
+        Node { machine }
+    }
+
+    /// The built program's path.
     pub fn program(&self) -> &'static str {
-        PROGRAM.to_str().expect("a plain path")
+        PROGRAM
+    }
+
+    /// Makes it the control plane of a cluster on the store of this run. The words of the line by which others join.
+    pub fn init(&self, flags: &[&str]) -> Vec<String> {
+        self.init_on(Datastore::of_this_run(), flags)
+    }
+
+    /// As [`Node::init`], on a store of the test's choice.
+    pub fn init_on(&self, datastore: Datastore, flags: &[&str]) -> Vec<String> {
+        let said = self.run(&[datastore.init(), flags].concat());
+        let line = said.lines().find(|line| line.trim().starts_with("kubeadm join"));
+        line.expect("how to join").split_whitespace().map(str::to_owned).collect()
     }
 
     /// Runs one of our programs on it, which must succeed. What it printed.
@@ -83,6 +129,17 @@ impl Node {
         let output =
             self.attempt(&[&["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"], arguments].concat());
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What `kubectl get` finds at a path of JSON; empty if there is nothing, or nobody to ask.
+    pub fn get(&self, words: &str, path: &str) -> String {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        self.try_kubectl(&[&["get"], words.as_slice(), &["-o", &format!("jsonpath={path}")]].concat())
+    }
+
+    /// Waits until everything of a rollout is there.
+    pub fn rolled_out(&self, workload: &str) {
+        self.kubectl(&["rollout", "status", workload, "--timeout", "170s"]);
     }
 
     /// Applies a text of YAML.
@@ -120,20 +177,116 @@ impl Node {
     }
 
     /// The page at an address, as this machine sees it; empty if there is none.
-    pub fn fetch(&self, address: &str) -> String {
-        let answer =
-            self.machine.output("timeout", &["5", "busybox", "wget", "-qO-", &format!("http://{address}/")]);
+    pub fn fetch(&self, url: &str) -> String {
+        let answer = self.machine.output("timeout", &["5", "busybox", "wget", "-qO-", url]);
         String::from_utf8_lossy(&answer.stdout).into_owned()
     }
 
     /// Makes one of the images of `images/` and imports it here.
     pub fn import(&self, image: &str) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let archive = folder.path().join("image.tar");
+        let archive = self.machine.path("/opt/image.tar");
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/build");
         let status = Command::new(build).arg(image).arg(&archive).status();
         assert!(status.expect("images/build runs").success());
-        self.run(&["kubeadm", "image", "import", archive.to_str().expect("a plain path")]);
+        self.run(&["kubeadm", "image", "import", "/opt/image.tar"]);
+        std::fs::remove_file(archive).expect("removed");
+    }
+}
+
+/// Machines that are a cluster; the first is the control plane.
+pub struct Cluster {
+    pub nodes: Vec<Node>,
+    join: Vec<String>,
+}
+
+impl Cluster {
+    /// So many machines, with the image of the web server.
+    pub fn new(switch: &Arc<Switch>, machines: u8, flags: &[&str]) -> Cluster {
+        Cluster::of(Node::boot_all(switch, machines), flags)
+    }
+
+    /// A cluster of these machines.
+    pub fn of(nodes: Vec<Node>, flags: &[&str]) -> Cluster {
+        let join = nodes[0].init(flags);
+        let cluster = Cluster { nodes, join };
+        cluster.nodes.iter().skip(1).for_each(|node| cluster.join(node));
+        cluster.nodes.iter().for_each(|node| node.import("httpd"));
+        cluster
+    }
+
+    pub fn join(&self, node: &Node) {
+        node.run(&self.join.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    pub fn first(&self) -> &Node {
+        &self.nodes[0]
+    }
+
+    /// The pods with a label, by the machine that they run on.
+    pub fn pods(&self, selector: &str) -> Vec<Pod<'_>> {
+        let path = "{range .items[*]}{.spec.nodeName} {.metadata.name} {.status.containerStatuses[0].containerID} \
+                    {.status.podIPs[*].ip}{\"\\n\"}{end}";
+        let text = self.first().get(&format!("pods -l {selector}"), path);
+        let mut pods: Vec<Pod<'_>> = text
+            .lines()
+            .filter_map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let [node, name, container, addresses @ ..] = words.as_slice() else { return None };
+                let node = self.nodes.iter().find(|found| found.machine.name() == *node)?;
+                let container = container.strip_prefix("containerd://")?.to_owned();
+                let addresses: Vec<String> = addresses.iter().map(|address| (*address).to_owned()).collect();
+                let address = addresses.first()?.clone();
+                Some(Pod { node, name: (*name).to_owned(), address, addresses, container })
+            })
+            .collect();
+        pods.sort_by_key(|pod| pod.node.machine.name().to_owned());
+        pods
+    }
+
+    /// The address of a service.
+    pub fn address_of(&self, service: &str) -> String {
+        self.first().get(&format!("service {service}"), "{.spec.clusterIP}")
+    }
+
+    /// Every machine and every pod with a label gets this from there.
+    pub fn everybody_gets(&self, selector: &str, url: &str, expected: impl Fn(&str) -> bool) {
+        for node in &self.nodes {
+            node.eventually(&format!("{} gets {url}", node.machine.name()), |node| {
+                expected(&node.fetch(url))
+            });
+        }
+        for pod in self.pods(selector) {
+            pod.node.eventually(&format!("{} gets {url}", pod.name), |_| expected(&pod.fetch(url)));
+        }
+    }
+}
+
+/// A pod, as far as programs are run in it.
+pub struct Pod<'a> {
+    pub node: &'a Node,
+    pub name: String,
+    /// The first of its addresses.
+    pub address: String,
+    pub addresses: Vec<String>,
+    container: String,
+}
+
+impl Pod<'_> {
+    /// What a program in the pod prints.
+    pub fn run(&self, arguments: &[&str]) -> String {
+        let exec = ["-n", "k8s.io", "tasks", "exec", "--exec-id", &unique("t"), &self.container];
+        let output = self.node.machine.output("ctr", &[&exec[..], arguments].concat());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The page at an address, as the pod gets it; empty if there is none.
+    pub fn fetch(&self, url: &str) -> String {
+        self.run(&["timeout", "5", "wget", "-qO-", url])
+    }
+
+    /// What the cluster's name server says of a name.
+    pub fn look_up(&self, kind: &str, name: &str) -> String {
+        self.run(&["nslookup", &format!("-type={kind}"), name])
     }
 }
 
@@ -142,9 +295,10 @@ pub fn traces(node: &Node) -> Vec<String> {
     // Images that a person has imported are that person's; tables without rules are the kernel's. Processes are listed,
     // not counted: how many of this script's own are there is a matter of luck.
     let script = "ctr -n k8s.io containers ls -q; ctr -n k8s.io snapshots ls | tail -n +2 | grep -v Committed; \
-        ip -o link | cut -d: -f2 | cut -d@ -f1; iptables-save | grep '^-A\\|^:KUBE\\|^:MINIK'; \
+        ip -o link | cut -d: -f2 | cut -d@ -f1; { iptables-save; ip6tables-save; } | grep '^-A\\|^:KUBE\\|^:MINIK'; \
         grep ' /var/lib/kubelet\\| /run/kubelet\\| /run/containerd' /proc/mounts; \
-        ls /etc/kubernetes /etc/minik8s /var/lib /var/log /usr/local/bin /usr/local/lib /run/netns 2>/dev/null; ip route; \
+        ls /etc/kubernetes /etc/minik8s /var/lib /var/log /usr/local/bin /usr/local/lib /run/netns 2>/dev/null; \
+        ls -R /etc/systemd/system; ip route; ip -6 route; \
         ps -e -o comm=,args= | grep -v '^sh \\|^ps \\|^grep '";
     node.machine.run("sh", &["-c", script]).lines().map(str::to_owned).collect()
 }
