@@ -1,6 +1,7 @@
 //! What a cluster is told when it is made, and what its nodes must know of it.
 
 use anyhow::{Context, Result, bail};
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,10 +13,10 @@ pub const KUBERNETES_VERSION: &str = "v1.35.0";
 pub struct Cluster {
     /// Where the API is reached: `host:port`.
     pub endpoint: String,
-    /// Where pods' addresses come from.
-    pub pod_cidr: String,
-    /// Where services' addresses come from.
-    pub service_cidr: String,
+    /// Where pods' addresses come from: one range, or one of each family.
+    pub pod_cidrs: Vec<IpNet>,
+    /// Where services' addresses come from: one range, or one of each family.
+    pub service_cidrs: Vec<IpNet>,
     /// The domain of services' names.
     pub dns_domain: String,
 }
@@ -26,10 +27,30 @@ impl Cluster {
         format!("https://{}", self.endpoint)
     }
 
+    /// Whether addresses can be given out of these ranges. Nodes reach each other's pods over IPv4.
+    pub fn check(&self) -> Result<()> {
+        for (flag, ranges) in
+            [("--pod-network-cidr", &self.pod_cidrs), ("--service-cidr", &self.service_cidrs)]
+        {
+            match ranges.as_slice() {
+                [IpNet::V4(_)] | [IpNet::V4(_), IpNet::V6(_)] => {}
+                _ => bail!("{flag}: expected a range of IPv4, or one of IPv4 and one of IPv6 after a comma"),
+            }
+        }
+        if self.service_cidrs.len() > self.pod_cidrs.len() {
+            bail!("--pod-network-cidr: services with two addresses need pods with two");
+        }
+        Ok(())
+    }
+
+    /// Whether pods have addresses of this one's family.
+    pub fn has_family_of(&self, address: IpAddr) -> bool {
+        self.pod_cidrs.iter().any(|range| range.addr().is_ipv6() == address.is_ipv6())
+    }
+
     /// The address of the cluster's DNS: the tenth of the service range.
     pub fn dns_address(&self) -> Result<IpAddr> {
-        let (base, _) = self.service_cidr.split_once('/').context("the service range has no length")?;
-        match base.parse().with_context(|| format!("{base:?} is not an address"))? {
+        match self.service_cidrs.first().context("there is no range for services")?.network() {
             IpAddr::V4(base) => Ok(Ipv4Addr::from_bits(base.to_bits() + 10).into()),
             IpAddr::V6(base) => Ok(std::net::Ipv6Addr::from_bits(base.to_bits() + 10).into()),
         }
@@ -44,7 +65,8 @@ impl Cluster {
             "kubernetesVersion": KUBERNETES_VERSION,
             "controlPlaneEndpoint": self.endpoint,
             "networking": {
-                "dnsDomain": self.dns_domain, "podSubnet": self.pod_cidr, "serviceSubnet": self.service_cidr,
+                "dnsDomain": self.dns_domain, "podSubnet": joined(&self.pod_cidrs),
+                "serviceSubnet": joined(&self.service_cidrs),
             },
         });
         Ok(serde_saphyr::to_string(&configuration)?)
@@ -60,13 +82,22 @@ impl Cluster {
             let found = path.iter().fold(&value, |value, key| &value[*key]);
             found.as_str().map(str::to_owned).with_context(|| format!("{} is missing", path.join(".")))
         };
+        let ranges = |name: &str| -> Result<Vec<IpNet>> {
+            let parse = |range: &str| range.parse().with_context(|| format!("networking.{name}: {range:?}"));
+            text(&["networking", name])?.split(',').map(parse).collect()
+        };
         Ok(Cluster {
             endpoint: text(&["controlPlaneEndpoint"])?,
-            pod_cidr: text(&["networking", "podSubnet"])?,
-            service_cidr: text(&["networking", "serviceSubnet"])?,
+            pod_cidrs: ranges("podSubnet")?,
+            service_cidrs: ranges("serviceSubnet")?,
             dns_domain: text(&["networking", "dnsDomain"])?,
         })
     }
+}
+
+/// As flags and upstream's configuration write them.
+pub fn joined(ranges: &[IpNet]) -> String {
+    ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -77,13 +108,43 @@ mod tests {
     fn what_is_kept_in_the_cluster_is_read_again() {
         let cluster = Cluster {
             endpoint: "192.0.2.1:6443".into(),
-            pod_cidr: "10.244.0.0/16".into(),
-            service_cidr: "222.222.0.0/16".into(),
+            pod_cidrs: vec![
+                "10.244.0.0/16".parse().expect("a range"),
+                "fd00:10:244::/56".parse().expect("a range"),
+            ],
+            service_cidrs: vec!["222.222.0.0/16".parse().expect("a range")],
             dns_domain: "cluster.local".into(),
         };
         let text = cluster.to_yaml().expect("YAML");
         assert_eq!(Cluster::from_yaml(&text).expect("readable"), cluster);
         assert_eq!(cluster.dns_address().expect("an address").to_string(), "222.222.0.10");
+    }
+
+    #[test]
+    fn ranges_that_cannot_be_served_are_refused() {
+        let check = |pods: &str, services: &str, expected: Option<&str>| {
+            let parse = |text: &str| text.split(',').map(|range| range.parse().expect("a range")).collect();
+            let cluster = Cluster {
+                endpoint: "192.0.2.1:6443".into(),
+                pod_cidrs: parse(pods),
+                service_cidrs: parse(services),
+                dns_domain: "cluster.local".into(),
+            };
+            let found = cluster.check().err().map(|error| error.to_string());
+            match expected {
+                Some(flag) => {
+                    assert!(found.as_deref().is_some_and(|text| text.starts_with(flag)), "{found:?}")
+                }
+                None => assert_eq!(found, None),
+            }
+        };
+        check("10.244.0.0/16", "10.96.0.0/12", None);
+        check("10.244.0.0/16,fd00:10:244::/56", "10.96.0.0/12", None);
+        check("10.244.0.0/16,fd00:10:244::/56", "10.96.0.0/12,fd00:10:96::/112", None);
+        check("10.244.0.0/16", "10.96.0.0/12,fd00:10:96::/112", Some("--pod-network-cidr: services with"));
+        check("fd00:10:244::/56", "fd00:10:96::/112", Some("--pod-network-cidr: expected"));
+        check("10.244.0.0/16,10.245.0.0/16", "10.96.0.0/12", Some("--pod-network-cidr: expected"));
+        check("10.244.0.0/16", "fd00:10:96::/112", Some("--service-cidr: expected"));
     }
 
     #[test]

@@ -100,6 +100,27 @@ pub fn address_towards(others: &str) -> Option<IpAddr> {
     })
 }
 
+/// An address of this machine, and one of the other family that the same device has and that others may know.
+pub fn with_other_family(address: Option<IpAddr>) -> Vec<IpAddr> {
+    let Some(address) = address else { return Vec::new() };
+    let of = |interface: &nix::ifaddrs::InterfaceAddress| -> Option<IpAddr> {
+        let found = interface.address.as_ref()?;
+        let v4 = found.as_sockaddr_in().map(|found| IpAddr::V4(found.ip()));
+        v4.or_else(|| found.as_sockaddr_in6().map(|found| IpAddr::V6(found.ip())))
+    };
+    let all: Vec<(String, IpAddr)> = nix::ifaddrs::getifaddrs()
+        .into_iter()
+        .flatten()
+        .filter_map(|interface| Some((interface.interface_name.clone(), of(&interface)?)))
+        .collect();
+    let device = all.iter().find(|(_, found)| *found == address).map(|(device, _)| device);
+    let is_local = |found: &IpAddr| matches!(found, IpAddr::V6(found) if found.is_unicast_link_local());
+    let other = all
+        .iter()
+        .find(|(on, found)| Some(on) == device && found.is_ipv6() != address.is_ipv6() && !is_local(found));
+    [Some(address), other.map(|(_, found)| *found)].into_iter().flatten().collect()
+}
+
 /// As [`address_towards`], by the default route.
 pub fn default_address() -> Option<IpAddr> {
     address_towards("192.0.2.1:9")

@@ -1,6 +1,6 @@
 //! The control plane's static pods. Pure: a configuration becomes YAML.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, joined};
 use crate::datastore::{Datastore, ETCD_URL, etcd_arguments};
 use crate::{image, layout};
 use anyhow::Result;
@@ -45,7 +45,7 @@ fn apiserver(plane: &ControlPlane) -> Value {
         format!("--kubeconfig-dir={}", layout::ETC),
         format!("--advertise-address={}", plane.advertise_address),
         format!("--secure-port={}", plane.port),
-        format!("--service-cluster-ip-range={}", plane.cluster.service_cidr),
+        format!("--service-cluster-ip-range={}", joined(&plane.cluster.service_cidrs)),
         format!("--service-account-issuer=https://kubernetes.default.svc.{}", plane.cluster.dns_domain),
     ];
     if !plane.names.is_empty() {
@@ -95,7 +95,7 @@ fn controller_manager(plane: &ControlPlane) -> Value {
         "/controller-manager".to_owned(),
         format!("--kubeconfig={config}"),
         "--allocate-node-cidrs=true".to_owned(),
-        format!("--cluster-cidr={}", plane.cluster.pod_cidr),
+        format!("--cluster-cidr={}", joined(&plane.cluster.pod_cidrs)),
         format!("--cluster-signing-cert-file={}", pki.join("ca.crt").display()),
         format!("--cluster-signing-key-file={}", pki.join("ca.key").display()),
         format!("--root-ca-file={}", pki.join("ca.crt").display()),
@@ -169,8 +169,8 @@ mod tests {
         ControlPlane {
             cluster: Cluster {
                 endpoint: "192.0.2.1:6443".into(),
-                pod_cidr: "10.244.0.0/16".into(),
-                service_cidr: "222.222.0.0/16".into(),
+                pod_cidrs: vec!["10.244.0.0/16".parse().expect("a range")],
+                service_cidrs: vec!["222.222.0.0/16".parse().expect("a range")],
                 dns_domain: "cluster.local".into(),
             },
             advertise_address: [192, 0, 2, 1].into(),

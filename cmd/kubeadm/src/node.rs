@@ -1,6 +1,6 @@
 //! What every node has, the first and the joined ones alike: the program, the kubelet's identity, and the services.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, joined};
 use crate::host::Host;
 use crate::layout;
 use crate::supervisor::Service;
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// The address that others reach it at.
-    pub address: Option<IpAddr>,
+    /// The address that others reach it at, and its address of the other family, if it has one.
+    pub addresses: Vec<IpAddr>,
     /// containerd's socket.
     pub containerd_socket: PathBuf,
     /// Labels that it registers with.
@@ -117,7 +117,12 @@ pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
         format!("--client-ca-file={}", layout::pki().join("ca.crt").display()),
         "--rotate-certificates".to_owned(),
     ];
-    kubelet.extend(node.address.map(|address| format!("--node-ip={address}")));
+    let own = node.addresses.iter().enumerate();
+    let own = own.filter(|(index, address)| *index == 0 || cluster.has_family_of(**address));
+    let own: Vec<String> = own.map(|(_, address)| address.to_string()).collect();
+    if !own.is_empty() {
+        kubelet.push(format!("--node-ip={}", own.join(",")));
+    }
     if !node.labels.is_empty() {
         kubelet.push(format!("--node-labels={}", node.labels.join(",")));
     }
@@ -130,8 +135,8 @@ pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
         "kubeproxy".to_owned(),
         format!("--kubeconfig={}", config.display()),
         format!("--hostname-override={}", node.name),
-        format!("--cluster-cidr={}", cluster.pod_cidr),
-        format!("--service-cluster-ip-range={}", cluster.service_cidr),
+        format!("--cluster-cidr={}", joined(&cluster.pod_cidrs)),
+        format!("--service-cluster-ip-range={}", joined(&cluster.service_cidrs)),
         format!("--cluster-domain={}", cluster.dns_domain),
     ];
     Ok(vec![

@@ -130,7 +130,7 @@ async fn ensure_role(server: &Server, wanted: Value, context: &Context) -> Resul
 
 /// `default/kubernetes`: what the API is reached by from inside.
 async fn own_service(server: &Server, context: &Context) -> Result<()> {
-    let address = services::first_address(server.config.service_cluster_ip_range);
+    let address = services::first_address(&server.config.service_cluster_ip_range);
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},

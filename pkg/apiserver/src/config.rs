@@ -1,6 +1,6 @@
 //! What an apiserver is told when it starts. Flags become this; nothing else does.
 
-use ipnet::IpNet;
+use crate::services::ServiceRanges;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct Config {
     /// etcd, where it is the store.
     pub etcd: Option<EtcdConfig>,
     /// Where ClusterIPs come from.
-    pub service_cluster_ip_range: IpNet,
+    pub service_cluster_ip_range: ServiceRanges,
     /// Where node ports come from.
     pub service_node_port_range: RangeInclusive<u16>,
     /// The certificate and key that kubelets know this server by; its own where none is given.

@@ -1,8 +1,8 @@
 //! The apiserver's flags, under upstream's names wherever upstream has the flag.
 
 use crate::config::{Config, EtcdConfig};
+use crate::services::ServiceRanges;
 use clap::Parser;
-use ipnet::IpNet;
 use jiff::SignedDuration;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -51,9 +51,9 @@ pub struct Flags {
     /// The key of that certificate.
     #[arg(long, requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
-    /// Where ClusterIPs come from.
+    /// Where ClusterIPs come from; a second range, of the other family, after a comma.
     #[arg(long, default_value = "10.96.0.0/12")]
-    service_cluster_ip_range: IpNet,
+    service_cluster_ip_range: ServiceRanges,
     /// Where node ports come from.
     #[arg(long, default_value = "30000-32767", value_parser = port_range)]
     service_node_port_range: RangeInclusive<u16>,

@@ -112,7 +112,7 @@ pub fn credentials(config: &Config, address: SocketAddr) -> Result<Arc<Credentia
     names
         .extend(std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()));
     let names =
-        pki::Config { names, service_ip: Some(services::first_address(config.service_cluster_ip_range)) };
+        pki::Config { names, service_ip: Some(services::first_address(&config.service_cluster_ip_range)) };
     let pki = pki::ensure(config.cert_dir(), &names, Timestamp::now())
         .map_err(|source| pki_error(config.cert_dir(), source))?;
     let (certificate, key) = serving_certificate(config, &pki)?;

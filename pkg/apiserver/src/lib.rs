@@ -59,3 +59,4 @@ pub mod write;
 pub use config::{Config, EtcdConfig};
 pub use flags::Flags;
 pub use server::{Server, StartError, run};
+pub use services::ServiceRanges;

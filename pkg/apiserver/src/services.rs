@@ -7,6 +7,11 @@
 //! commit { services/default/web (absent), clusterips/10.96.3.7 (absent), nodeports/30080 (absent) }
 //! ```
 
+mod families;
+mod ranges;
+
+pub use ranges::ServiceRanges;
+
 use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::server::Server;
@@ -28,9 +33,8 @@ pub fn allocate(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Valu
     if !is_service(kind) {
         return Ok(Vec::new());
     }
-    let range = server.config.service_cluster_ip_range;
     let held = old.map(Claims::of).unwrap_or_default();
-    set_addresses(server, kind, new, old, range)?;
+    set_addresses(server, kind, new, old)?;
     set_node_ports(server, new, &held);
     let wanted = Claims::of(new);
     check_range(kind, new, &wanted, &held, &server.config)?;
@@ -50,9 +54,9 @@ pub fn release(kind: &Kind, object: &Value) -> Vec<Write> {
     Claims::of(object).keys().into_iter().map(|key| Write { key, expect: Expect::Any, value: None }).collect()
 }
 
-/// The first address of a range: the API server's own service.
-pub fn first_address(range: IpNet) -> IpAddr {
-    address_at(range, 1)
+/// The first address of the first range: the API server's own service.
+pub fn first_address(ranges: &ServiceRanges) -> IpAddr {
+    address_at(ranges.first, 1)
 }
 
 fn is_service(kind: &Kind) -> bool {
@@ -98,53 +102,58 @@ impl Claims {
     }
 }
 
-fn set_addresses(
-    server: &Server,
-    kind: &Kind,
-    new: &mut Value,
-    old: Option<&Value>,
-    range: IpNet,
-) -> Result<()> {
-    let spec_type = new["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
+fn set_addresses(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Value>) -> Result<()> {
+    let name = object::name(new).to_owned();
     let spec = object::object_mut(new, "spec");
-    if spec_type == "ExternalName" {
+    if spec.get("type").is_some_and(|spec_type| spec_type == "ExternalName") {
         for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             spec.remove(name);
         }
         return Ok(());
     }
-    let family = if range.addr().is_ipv4() { "IPv4" } else { "IPv6" };
     let given = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let first = spec.get("clusterIPs").and_then(|list| list.get(0)?.as_str()).unwrap_or_default().to_owned();
-    let chosen = match (given.as_str(), first.as_str()) {
-        ("", "") => {
-            // An update that leaves the address out keeps the one it has.
-            let had = old.and_then(|old| old["spec"]["clusterIP"].as_str()).filter(|ip| !ip.is_empty());
-            match had {
-                Some(had) => had.to_owned(),
-                None => free_address(server, range)
-                    .ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?
-                    .to_string(),
-            }
-        }
-        ("", first) => first.to_owned(),
-        (given, "") => given.to_owned(),
-        (given, first) if given == first => given.to_owned(),
-        (_, first) => {
-            let error = FieldError {
-                reason: Reason::Invalid,
-                path: "spec.clusterIPs[0]".into(),
-                value: Some(first.into()),
-                detail: "first value must match `clusterIP`".into(),
-            };
-            return Err(ApiError::invalid(kind, object::name(new), &[error]));
-        }
-    };
-    spec.insert("clusterIP".into(), chosen.as_str().into());
-    spec.insert("clusterIPs".into(), json!([chosen]));
-    spec.entry("ipFamilies").or_insert_with(|| json!([family]));
-    spec.entry("ipFamilyPolicy").or_insert_with(|| "SingleStack".into());
+    let mut addresses: Vec<String> = spec
+        .get("clusterIPs")
+        .and_then(Value::as_array)
+        .map(|list| list.iter().filter_map(|ip| ip.as_str().map(str::to_owned)).collect())
+        .unwrap_or_default();
+    if addresses.is_empty() {
+        // An update that leaves the address out keeps the one it has.
+        let had = || old.and_then(|old| old["spec"]["clusterIP"].as_str()).unwrap_or_default().to_owned();
+        let first = if given.is_empty() { had() } else { given };
+        addresses.extend(Some(first).filter(|first| !first.is_empty()));
+    } else if !given.is_empty() && given != addresses[0] {
+        let error = FieldError {
+            reason: Reason::Invalid,
+            path: "spec.clusterIPs[0]".into(),
+            value: Some(addresses[0].as_str().into()),
+            detail: "first value must match `clusterIP`".into(),
+        };
+        return Err(ApiError::invalid(kind, &name, &[error]));
+    }
+    set_lists(spec, &addresses);
+    let ranges = &server.config.service_cluster_ip_range;
+    families::settle(spec, old, ranges).map_err(|errors| ApiError::invalid(kind, &name, &errors))?;
+    if addresses.first().is_some_and(|first| first == "None") {
+        return Ok(());
+    }
+    let list = |name: &str| spec.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    addresses.truncate(list("clusterIPs").len());
+    for family in list("ipFamilies").iter().skip(addresses.len()) {
+        let free =
+            ranges.of(family.as_str().unwrap_or_default()).and_then(|range| free_address(server, range));
+        let full = || ApiError::internal("failed to allocate a serviceIP: range is full");
+        addresses.push(free.ok_or_else(full)?.to_string());
+    }
+    set_lists(spec, &addresses);
     Ok(())
+}
+
+fn set_lists(spec: &mut serde_json::Map<String, Value>, addresses: &[String]) {
+    if let Some(first) = addresses.first() {
+        spec.insert("clusterIP".into(), first.as_str().into());
+        spec.insert("clusterIPs".into(), json!(addresses));
+    }
 }
 
 fn set_node_ports(server: &Server, new: &mut Value, held: &Claims) {
@@ -176,9 +185,13 @@ fn set_node_ports(server: &Server, new: &mut Value, held: &Claims) {
 
 /// Every address and node port must lie in its range, unless the service has it already.
 fn check_range(kind: &Kind, new: &Value, wanted: &Claims, held: &Claims, config: &Config) -> Result<()> {
-    let (range, node_ports) = (config.service_cluster_ip_range, &config.service_node_port_range);
+    let (ranges, node_ports) = (&config.service_cluster_ip_range, &config.service_node_port_range);
     let mut errors = Vec::new();
-    for ip in wanted.addresses.difference(&held.addresses).filter(|ip| !range.contains(*ip)) {
+    for ip in wanted.addresses.difference(&held.addresses) {
+        let range = ranges.of(ranges::family_of(*ip)).unwrap_or(ranges.first);
+        if range.contains(ip) {
+            continue;
+        }
         errors.push(FieldError {
             reason: Reason::Invalid,
             path: "spec.clusterIPs".into(),

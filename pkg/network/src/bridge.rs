@@ -56,6 +56,7 @@ fn settings(bridge: &str, ranges: &[IpNet]) {
     // Answers within the bridge, if pods of an older range talk directly.
     sysctl::set_if_present("bridge/bridge-nf-call-iptables", "1");
     if ranges.iter().any(|range| range.addr().is_ipv6()) {
+        sysctl::keep_listening_to_routers();
         sysctl::set("ipv6/conf/all/forwarding", "1");
         sysctl::set_if_present("bridge/bridge-nf-call-ip6tables", "1");
     }

@@ -6,6 +6,8 @@
 //! pod 10.244.1.7 ─ route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 ─ neighbour ─ fdb ─ UDP 8472 to the node
 //! ```
 //!
+//! Where pods have an IPv6 address besides, its routes lead through the same device, over IPv4 between the nodes.
+//!
 //! Device, VNI, port, addresses and annotations are flannel's, so that nodes that run flannel can be in the same
 //! cluster.
 //!

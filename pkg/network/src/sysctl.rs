@@ -21,6 +21,15 @@ pub fn set_if_present(name: &str, value: &str) {
     }
 }
 
+/// A node that forwards IPv6 no longer listens to routers, and so would lose its own way out, unless its devices insist.
+pub fn keep_listening_to_routers() {
+    for device in fs::read_dir("/proc/sys/net/ipv6/conf").into_iter().flatten().flatten() {
+        if fs::read_to_string(device.path().join("accept_ra")).is_ok_and(|value| value.trim() == "1") {
+            set(&format!("ipv6/conf/{}/accept_ra", device.file_name().to_string_lossy()), "2");
+        }
+    }
+}
+
 fn try_set(root: &Path, name: &str, value: &str) -> io::Result<()> {
     let path: PathBuf = root.join(name);
     if fs::read_to_string(&path).is_ok_and(|present| present.trim() == value) {

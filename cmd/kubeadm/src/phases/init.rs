@@ -14,6 +14,7 @@ use clap::Args;
 use cli::Progress;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core;
 use kube::{Api, Client};
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// What `init` is told.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  kubeadm init --service-cidr 222.222.0.0/16\n  kubeadm init --datastore etcd"
+    after_help = "Example:\n  kubeadm init --service-cidr 222.222.0.0/16\n  kubeadm init --datastore etcd\n  kubeadm init --pod-network-cidr 10.244.0.0/16,fd00:10:244::/56 --service-cidr 10.96.0.0/12,fd00:10:96::/112"
 )]
 pub struct Flags {
     /// The address that others reach this machine at.
@@ -44,12 +45,12 @@ pub struct Flags {
     /// A name for the control plane that outlives this machine, as host or host:port.
     #[arg(long)]
     control_plane_endpoint: Option<String>,
-    /// Where pods' addresses come from.
-    #[arg(long, default_value = "10.244.0.0/16")]
-    pod_network_cidr: ipnet::IpNet,
-    /// Where services' addresses come from.
-    #[arg(long, default_value = "10.96.0.0/12")]
-    service_cidr: ipnet::IpNet,
+    /// Where pods' addresses come from; for a second address, a range of IPv6 after a comma.
+    #[arg(long, default_value = "10.244.0.0/16", value_delimiter = ',')]
+    pod_network_cidr: Vec<IpNet>,
+    /// Where services' addresses come from; for a second address, a range of IPv6 after a comma.
+    #[arg(long, default_value = "10.96.0.0/12", value_delimiter = ',')]
+    service_cidr: Vec<IpNet>,
     /// The domain of services' names.
     #[arg(long, default_value = "cluster.local")]
     service_dns_domain: String,
@@ -146,16 +147,18 @@ impl Init {
         };
         let mut names = flags.apiserver_cert_extra_sans;
         names.extend(endpoint.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']).to_owned()));
+        let cluster = Cluster {
+            endpoint,
+            pod_cidrs: flags.pod_network_cidr,
+            service_cidrs: flags.service_cidr,
+            dns_domain: flags.service_dns_domain,
+        };
+        cluster.check()?;
         let taint = "node-role.kubernetes.io/control-plane=:NoSchedule";
         Ok(Init {
             host: Host { dry_run: flags.dry_run },
             plane: ControlPlane {
-                cluster: Cluster {
-                    endpoint,
-                    pod_cidr: flags.pod_network_cidr.to_string(),
-                    service_cidr: flags.service_cidr.to_string(),
-                    dns_domain: flags.service_dns_domain,
-                },
+                cluster,
                 advertise_address: address,
                 port,
                 datastore: flags.datastore.into(),
@@ -163,7 +166,7 @@ impl Init {
             },
             node: Node {
                 name: flags.node_name.unwrap_or_else(facts::host_name),
-                address: Some(address),
+                addresses: facts::with_other_family(Some(address)),
                 containerd_socket: socket_path(&flags.cri_socket),
                 labels: Vec::new(),
                 taints: flags.taint_control_plane.then(|| taint.to_owned()).into_iter().collect(),
@@ -210,7 +213,7 @@ impl Init {
         if self.host.would(&format!("make the authority, keys and certificates in {}", dir.display())) {
             return Ok("nothing was made".to_owned());
         }
-        let first = self.plane.cluster.service_cidr.parse::<ipnet::IpNet>()?.hosts().next();
+        let first = self.plane.cluster.service_cidrs.first().and_then(|range| range.hosts().next());
         let names = self.plane.names.iter().cloned();
         let config = pki::Config {
             names: names.chain([self.plane.advertise_address.to_string(), self.node.name.clone()]).collect(),

@@ -180,7 +180,7 @@ impl Join {
             ca_hashes: flags.discovery_token_ca_cert_hash,
             node: Node {
                 name: flags.node_name.or(file.name).unwrap_or_else(facts::host_name),
-                address,
+                addresses: facts::with_other_family(address),
                 containerd_socket: socket_path(&flags.cri_socket),
                 labels: Vec::new(),
                 taints: Vec::new(),

@@ -163,3 +163,54 @@ async fn a_service_keeps_what_it_has_and_gives_back_what_it_no_longer_wants() {
     wish["spec"]["clusterIP"] = address(&made).into();
     http.post(SERVICES, &wish).await.expect(201);
 }
+
+#[tokio::test]
+async fn a_service_may_have_an_address_of_each_family() {
+    for engine in Engine::both() {
+        let server = server_with_range(engine, "10.0.0.0/24,fd00::/120").await;
+        let http = server.http();
+        let addresses = |service: &Value| -> Vec<String> {
+            let list = service["spec"]["clusterIPs"].as_array().expect("a list").iter();
+            list.map(|ip| ip.as_str().expect("text").to_owned()).collect()
+        };
+        let mut wanted = service("both", "ClusterIP");
+        wanted["spec"]["ipFamilyPolicy"] = "RequireDualStack".into();
+        let both = http.post(SERVICES, &wanted).await.expect(201);
+        let [four, six] = addresses(&both).try_into().expect("two addresses");
+        assert!(four.starts_with("10.0.0.") && six.starts_with("fd00::"), "{four} {six}");
+        assert_eq!(both["spec"]["clusterIP"], four.as_str());
+        assert_eq!(both["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+        let single = http.post(SERVICES, &service("single", "ClusterIP")).await.expect(201);
+        assert_eq!(single["spec"]["ipFamilyPolicy"], "SingleStack");
+        assert_eq!(addresses(&single).len(), 1);
+
+        // The second one is its own until it is given back, which the policy says; then another may have it.
+        let mut second = service("second", "ClusterIP");
+        second["spec"]["clusterIP"] = six.as_str().into();
+        let refused = http.post(SERVICES, &second).await.expect(422);
+        assert!(
+            refused["message"].as_str().is_some_and(|text| text.contains("already allocated")),
+            "{refused}"
+        );
+        let mut less = both.clone();
+        less["spec"]["clusterIPs"] = json!([four]);
+        less["spec"]["ipFamilies"] = json!(["IPv4"]);
+        let path = format!("{SERVICES}/both");
+        let refused = http.put(&path, &less).await.expect(422);
+        assert!(refused["message"].as_str().is_some_and(|text| text.contains("SingleStack")), "{refused}");
+        let mut single = both.clone();
+        single["spec"]["ipFamilyPolicy"] = "SingleStack".into();
+        let single = http.put(&path, &single).await.expect(200);
+        assert_eq!(addresses(&single), [four.as_str()]);
+        let second = http.post(SERVICES, &second).await.expect(201);
+        assert_eq!(second["spec"]["ipFamilies"], json!(["IPv6"]));
+
+        // And back: the first stays, another second one is found.
+        let mut again = single.clone();
+        again["spec"]["ipFamilyPolicy"] = "PreferDualStack".into();
+        let again = http.put(&path, &again).await.expect(200);
+        let [first, other] = addresses(&again).try_into().expect("two addresses");
+        assert_eq!(first, four);
+        assert_ne!(other, six);
+    }
+}

@@ -11,9 +11,9 @@ use rtnetlink::packet_route::link::{InfoData, InfoVxlan, LinkAttribute, LinkInfo
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol};
 use rtnetlink::{LinkUnspec, LinkVxlan, RouteMessageBuilder};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Brings the device into step with the nodes. Says how much had to be changed.
 pub async fn sync(local: &Local, peers: &[Peer]) -> Result<usize> {
@@ -64,13 +64,16 @@ async fn device(netlink: &Netlink, local: &Local) -> Result<u32> {
 }
 
 async fn addresses(netlink: &Netlink, index: u32, local: &Local) -> Result<()> {
-    let wanted = IpNet::from(IpAddr::V4(local.vtep()));
+    let wanted: Vec<IpNet> = local.vteps().map(IpNet::from).collect();
     for other in netlink.addresses(index).await? {
-        if other != wanted && other.addr().is_ipv4() {
+        if !wanted.contains(&other) {
             netlink.delete_address(index, other).await?;
         }
     }
-    netlink.add_address(index, wanted).await
+    for address in wanted {
+        netlink.add_address(index, address).await?;
+    }
+    Ok(())
 }
 
 /// The address that the device sends from.
@@ -95,33 +98,38 @@ async fn local_of(netlink: &Netlink) -> Result<Option<Ipv4Addr>> {
 
 async fn look(netlink: &Netlink, index: u32) -> Result<Kernel> {
     let mut kernel = Kernel::default();
-    for message in neighbours(netlink, AddressFamily::Inet, index).await? {
-        // What the kernel found out by itself comes and goes by itself.
-        if message.header.state == NeighbourState::Permanent
-            && let (Some(address), Some(mac)) = (address_in(&message), mac_in(&message))
-        {
-            kernel.neighbours.insert(address, mac);
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for message in neighbours(netlink, family, index).await? {
+            // What the kernel found out by itself comes and goes by itself.
+            if message.header.state == NeighbourState::Permanent
+                && let (Some(address), Some(mac)) = (address_in(&message), mac_in(&message))
+            {
+                kernel.neighbours.insert(address, mac);
+            }
         }
+        let routes = netlink.routes(family).await?;
+        kernel.routes.extend(routes.iter().filter_map(|message| route_through(message, index)));
     }
     for message in neighbours(netlink, AddressFamily::Bridge, index).await? {
-        if let (Some(address), Some(mac)) = (address_in(&message), mac_in(&message)) {
+        if let (Some(IpAddr::V4(address)), Some(mac)) = (address_in(&message), mac_in(&message)) {
             kernel.fdb.insert((mac, address));
         }
     }
-    for route in netlink.routes(AddressFamily::Inet).await? {
-        let here = route.attributes.contains(&RouteAttribute::Oif(index));
-        if !here || route.header.table != libc::RT_TABLE_MAIN {
-            continue;
-        }
-        let via = route.attributes.iter().find_map(|attribute| match attribute {
-            RouteAttribute::Gateway(RouteAddress::Inet(gateway)) => Some(*gateway),
-            _ => None,
-        });
-        if let Some(IpNet::V4(to)) = destination(&route) {
-            kernel.routes.insert(Route { to, via });
-        }
-    }
     Ok(kernel)
+}
+
+/// A route of the main table through a device, but for those that the kernel makes for the device's own addresses.
+fn route_through(route: &RouteMessage, index: u32) -> Option<Route> {
+    let here = route.attributes.contains(&RouteAttribute::Oif(index));
+    if !here || route.header.table != libc::RT_TABLE_MAIN || route.header.protocol == RouteProtocol::Kernel {
+        return None;
+    }
+    let via = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(RouteAddress::Inet(gateway)) => Some(IpAddr::V4(*gateway)),
+        RouteAttribute::Gateway(RouteAddress::Inet6(gateway)) => Some(IpAddr::V6(*gateway)),
+        _ => None,
+    });
+    Some(Route { to: destination(route)?, via })
 }
 
 async fn neighbours(netlink: &Netlink, family: AddressFamily, index: u32) -> Result<Vec<NeighbourMessage>> {
@@ -138,12 +146,13 @@ fn mac_in(message: &NeighbourMessage) -> Option<[u8; 6]> {
     })
 }
 
-fn address_in(message: &NeighbourMessage) -> Option<Ipv4Addr> {
+fn address_in(message: &NeighbourMessage) -> Option<IpAddr> {
     message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(*address),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::V4(*address)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
         // In forwarding entries the family is that of the bridge, so the bytes are not understood.
         NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => {
-            <[u8; 4]>::try_from(bytes.as_slice()).ok().map(Ipv4Addr::from)
+            <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from)
         }
         _ => None,
     })
@@ -154,11 +163,11 @@ async fn carry_out(netlink: &Netlink, index: u32, action: &Action) -> Result<()>
     let table = netlink.handle.neighbours();
     match action {
         Action::SetNeighbour(address, mac) => {
-            let request = table.add(index, IpAddr::V4(*address)).link_layer_address(mac);
+            let request = table.add(index, *address).link_layer_address(mac);
             request.replace().execute().await.map_err(failed(what))
         }
         Action::DeleteNeighbour(address) => {
-            let message = table.add(index, IpAddr::V4(*address)).message_mut().clone();
+            let message = table.add(index, *address).message_mut().clone();
             unless(table.del(message).execute().await, libc::ENOENT).map_err(failed(what))
         }
         Action::AddFdb(mac, to) => {
@@ -173,21 +182,35 @@ async fn carry_out(netlink: &Netlink, index: u32, action: &Action) -> Result<()>
             unless(table.del(message).execute().await, libc::ENOENT).map_err(failed(what))
         }
         Action::SetRoute(route) => {
-            let mut builder = RouteMessageBuilder::<Ipv4Addr>::new()
-                .destination_prefix(route.to.network(), route.to.prefix_len())
-                .output_interface(index)
-                .onlink();
-            if let Some(via) = route.via {
-                builder = builder.gateway(via);
-            }
-            netlink.handle.route().add(builder.build()).replace().execute().await.map_err(failed(what))
+            let message = message_of(route, index);
+            netlink.handle.route().add(message).replace().execute().await.map_err(failed(what))
         }
         Action::DeleteRoute(route) => {
-            let message = RouteMessageBuilder::<Ipv4Addr>::new()
-                .destination_prefix(route.to.network(), route.to.prefix_len())
-                .output_interface(index)
-                .build();
+            let message = message_of(&Route { via: None, ..*route }, index);
             unless(netlink.handle.route().del(message).execute().await, libc::ESRCH).map_err(failed(what))
+        }
+    }
+}
+
+fn message_of(route: &Route, index: u32) -> RouteMessage {
+    match (route.to, route.via) {
+        (IpNet::V4(to), via) => {
+            let builder = RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(to.network(), to.prefix_len())
+                .output_interface(index);
+            match via {
+                Some(IpAddr::V4(via)) => builder.onlink().gateway(via).build(),
+                _ => builder.build(),
+            }
+        }
+        (IpNet::V6(to), via) => {
+            let builder = RouteMessageBuilder::<Ipv6Addr>::new()
+                .destination_prefix(to.network(), to.prefix_len())
+                .output_interface(index);
+            match via {
+                Some(IpAddr::V6(via)) => builder.onlink().gateway(via).build(),
+                _ => builder.build(),
+            }
         }
     }
 }

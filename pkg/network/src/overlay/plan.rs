@@ -2,7 +2,7 @@
 
 use super::{BACKEND_DATA, BACKEND_TYPE, MANAGED, PUBLIC_IP};
 use crate::bridge::mac_of;
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -18,6 +18,8 @@ pub struct Peer {
     pub mac: Mac,
     /// Its pods.
     pub range: Ipv4Net,
+    /// Its pods' other addresses, where pods have two.
+    pub range_v6: Option<Ipv6Net>,
 }
 
 /// This node's part.
@@ -27,22 +29,24 @@ pub struct Local {
     pub public_ip: Ipv4Addr,
     /// Its pods.
     pub range: Ipv4Net,
+    /// Its pods' other addresses, where pods have two.
+    pub range_v6: Option<Ipv6Net>,
 }
 
 /// A route through the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     /// Where to.
-    pub to: Ipv4Net,
+    pub to: IpNet,
     /// Through whom; none if it is somebody else's idea of a route.
-    pub via: Option<Ipv4Addr>,
+    pub via: Option<IpAddr>,
 }
 
 /// The device as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// Neighbours: address to MAC.
-    pub neighbours: BTreeMap<Ipv4Addr, Mac>,
+    pub neighbours: BTreeMap<IpAddr, Mac>,
     /// Forwarding: MAC to the node's address.
     pub fdb: BTreeSet<(Mac, Ipv4Addr)>,
     /// Routes that leave through it.
@@ -53,9 +57,9 @@ pub struct Kernel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A neighbour that is missing, or has another MAC.
-    SetNeighbour(Ipv4Addr, Mac),
+    SetNeighbour(IpAddr, Mac),
     /// A neighbour nobody needs.
-    DeleteNeighbour(Ipv4Addr),
+    DeleteNeighbour(IpAddr),
     /// A way to a MAC.
     AddFdb(Mac, Ipv4Addr),
     /// A way that leads to the wrong node, or to none.
@@ -70,14 +74,14 @@ pub enum Action {
 /// routes.
 pub fn plan(local: &Local, peers: &[Peer], kernel: &Kernel) -> Vec<Action> {
     let peers: Vec<&Peer> = peers.iter().filter(|peer| usable(local, peer)).collect();
-    let vtep = |peer: &Peer| peer.range.network();
-    let neighbours: BTreeMap<Ipv4Addr, Mac> = peers.iter().map(|peer| (vtep(peer), peer.mac)).collect();
+    let ranges =
+        || peers.iter().flat_map(|peer| ranges(peer.range, peer.range_v6).map(|range| (range, peer.mac)));
+    let neighbours: BTreeMap<IpAddr, Mac> = ranges().map(|(range, mac)| (range.network(), mac)).collect();
     let fdb: BTreeSet<(Mac, Ipv4Addr)> = peers.iter().map(|peer| (peer.mac, peer.public_ip)).collect();
-    let routes: BTreeSet<Route> =
-        peers.iter().map(|peer| Route { to: peer.range, via: Some(vtep(peer)) }).collect();
+    let routes: BTreeSet<Route> = ranges().map(|(to, _)| Route { to, via: Some(to.network()) }).collect();
 
     let mut actions = Vec::new();
-    let kept: BTreeSet<Ipv4Net> = routes.iter().map(|route| route.to).collect();
+    let kept: BTreeSet<IpNet> = routes.iter().map(|route| route.to).collect();
     for route in kernel.routes.difference(&routes) {
         // A wrong route to a range that stays is replaced, below, without a moment in which there is none.
         if !kept.contains(&route.to) {
@@ -107,19 +111,48 @@ pub fn plan(local: &Local, peers: &[Peer], kernel: &Kernel) -> Vec<Action> {
 
 /// Two nodes never share a range for long: the controller sees to that. While they do, the local one wins.
 fn usable(local: &Local, peer: &Peer) -> bool {
-    let overlap = peer.range.contains(&local.range.network()) || local.range.contains(&peer.range.network());
-    peer.public_ip != local.public_ip && !overlap
+    let overlap = |one: IpNet, other: IpNet| one.contains(&other.network()) || other.contains(&one.network());
+    let taken = ranges(peer.range, peer.range_v6).any(|range| local.ranges().any(|own| overlap(range, own)));
+    peer.public_ip != local.public_ip && !taken
+}
+
+/// The ranges of a node; the first address of each is that of its device.
+fn ranges(range: Ipv4Net, range_v6: Option<Ipv6Net>) -> impl Iterator<Item = IpNet> {
+    [IpNet::V4(range)].into_iter().chain(range_v6.map(IpNet::V6))
 }
 
 impl Local {
-    /// The device's address.
-    pub fn vtep(&self) -> Ipv4Addr {
-        self.range.network()
+    /// A node as its object describes it: the first address and the first range of each family. `None` until it has both
+    /// an address and a range.
+    pub fn of_node(internal_ips: &[IpAddr], pod_ranges: &[IpNet]) -> Option<Local> {
+        let public_ip = internal_ips.iter().find_map(|address| match address {
+            IpAddr::V4(address) => Some(*address),
+            IpAddr::V6(_) => None,
+        })?;
+        let range = pod_ranges.iter().find_map(|range| match range {
+            IpNet::V4(range) => Some(range.trunc()),
+            IpNet::V6(_) => None,
+        })?;
+        let range_v6 = pod_ranges.iter().find_map(|range| match range {
+            IpNet::V6(range) => Some(range.trunc()),
+            IpNet::V4(_) => None,
+        });
+        Some(Local { public_ip, range, range_v6 })
+    }
+
+    /// Its pods' ranges.
+    fn ranges(&self) -> impl Iterator<Item = IpNet> + use<> {
+        ranges(self.range, self.range_v6)
+    }
+
+    /// The device's addresses.
+    pub fn vteps(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        self.ranges().map(|range| range.network())
     }
 
     /// The device's MAC address.
     pub fn mac(&self) -> Mac {
-        mac_of(IpAddr::V4(self.vtep()))
+        mac_of(IpAddr::V4(self.range.network()))
     }
 
     /// What the Node says about it, for nodes that run flannel.
@@ -141,18 +174,19 @@ impl Peer {
     /// A node as its object describes it. `None` until it has both an address and a range.
     pub fn of_node(
         annotations: Option<&BTreeMap<String, String>>,
-        internal_ip: Option<IpAddr>,
-        range: Option<IpNet>,
+        internal_ips: &[IpAddr],
+        pod_ranges: &[IpNet],
     ) -> Option<Peer> {
         let annotation = |name: &str| annotations.and_then(|annotations| annotations.get(name));
-        let IpNet::V4(range) = range?.trunc() else { return None };
-        let public_ip = annotation(PUBLIC_IP).and_then(|text| text.parse().ok());
-        let public_ip = public_ip.or(match internal_ip {
-            Some(IpAddr::V4(address)) => Some(address),
-            _ => None,
-        })?;
+        let Local { public_ip, range, range_v6 } = Local::of_node(internal_ips, pod_ranges)?;
+        let public_ip = annotation(PUBLIC_IP).and_then(|text| text.parse().ok()).unwrap_or(public_ip);
         let mac = annotation(BACKEND_DATA).and_then(|text| mac_in(text));
-        Some(Peer { public_ip, mac: mac.unwrap_or_else(|| mac_of(IpAddr::V4(range.network()))), range })
+        Some(Peer {
+            public_ip,
+            mac: mac.unwrap_or_else(|| mac_of(IpAddr::V4(range.network()))),
+            range,
+            range_v6,
+        })
     }
 }
 
@@ -169,16 +203,22 @@ mod tests {
     use proptest::prelude::*;
 
     fn peer(n: u8) -> Peer {
-        let node = Local {
-            public_ip: [192, 168, 1, n].into(),
-            range: Ipv4Net::new([10, 244, n, 0].into(), 24).unwrap(),
-        };
-        let ip = Some(IpAddr::V4(node.public_ip));
-        Peer::of_node(Some(&node.annotations()), ip, Some(IpNet::V4(node.range))).unwrap()
+        let ranges = [IpNet::new([10, 244, n, 0].into(), 24).unwrap()];
+        let addresses = [[192, 168, 1, n].into()];
+        let node = Local::of_node(&addresses, &ranges).unwrap();
+        Peer::of_node(Some(&node.annotations()), &addresses, &ranges).unwrap()
+    }
+
+    /// Every other node's pods have two addresses.
+    fn with_two(peer: Peer) -> Peer {
+        let n = peer.range.network().octets()[2];
+        let range_v6 = (n % 2 == 0).then(|| format!("fd00:10:244:{n:x}::/64").parse().unwrap());
+        Peer { range_v6, ..peer }
     }
 
     fn local() -> Local {
-        Local { public_ip: [192, 168, 1, 100].into(), range: "10.244.100.0/24".parse().unwrap() }
+        let ranges = ["10.244.100.0/24", "fd00:10:244:64::/64"].map(|range| range.parse().unwrap());
+        Local::of_node(&[[192, 168, 1, 100].into()], &ranges).unwrap()
     }
 
     /// What the kernel would make of it.
@@ -206,7 +246,7 @@ mod tests {
     #[test]
     fn a_first_peer_and_its_new_address() {
         let actions = plan(&local(), &[peer(1)], &Kernel::default());
-        let vtep: Ipv4Addr = [10, 244, 1, 0].into();
+        let vtep: IpAddr = [10, 244, 1, 0].into();
         let mac = [0x0a, 0x58, 10, 244, 1, 0];
         let route = Route { to: "10.244.1.0/24".parse().unwrap(), via: Some(vtep) };
         assert_eq!(
@@ -237,22 +277,23 @@ mod tests {
     fn the_local_range_is_never_sent_away() {
         let itself = Peer { public_ip: local().public_ip, ..peer(3) };
         let thief = Peer { range: local().range, ..peer(4) };
-        assert_eq!(plan(&local(), &[itself, thief], &Kernel::default()), []);
+        let other = Peer { range_v6: local().range_v6, ..peer(5) };
+        assert_eq!(plan(&local(), &[itself, thief, other], &Kernel::default()), []);
     }
 
     #[test]
     fn what_a_node_says() {
-        let address: IpAddr = [192, 168, 1, 9].into();
-        let range: IpNet = "10.244.9.0/24".parse().unwrap();
-        let bare = Peer::of_node(None, Some(address), Some(range)).unwrap();
+        let address: [IpAddr; 1] = [[192, 168, 1, 9].into()];
+        let range: [IpNet; 1] = ["10.244.9.0/24".parse().unwrap()];
+        let bare = Peer::of_node(None, &address, &range).unwrap();
         assert_eq!(bare, peer(9));
-        assert_eq!(Peer::of_node(None, None, Some(range)), None);
-        assert_eq!(Peer::of_node(None, Some(address), None), None);
+        assert_eq!(Peer::of_node(None, &[], &range), None);
+        assert_eq!(Peer::of_node(None, &address, &[]), None);
         let flannel = BTreeMap::from([
             (BACKEND_DATA.to_owned(), r#"{"VNI":1,"VtepMAC":"aa:bb:cc:dd:ee:ff"}"#.to_owned()),
             (PUBLIC_IP.to_owned(), "172.16.0.1".to_owned()),
         ]);
-        let peer = Peer::of_node(Some(&flannel), Some(address), Some(range)).unwrap();
+        let peer = Peer::of_node(Some(&flannel), &address, &range).unwrap();
         assert_eq!(
             (peer.mac, peer.public_ip),
             ([0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff], [172, 16, 0, 1].into())
@@ -268,7 +309,7 @@ mod tests {
             moved in 0u8..40,
         ) {
             let before: Vec<Peer> = before.into_iter().map(peer).collect();
-            let mut after: Vec<Peer> = after.into_iter().map(peer).collect();
+            let mut after: Vec<Peer> = after.into_iter().map(peer).map(with_two).collect();
             for peer in after.iter_mut().filter(|peer| peer.range.network().octets()[2] == moved) {
                 peer.public_ip = [192, 168, 2, moved].into();
                 peer.mac = [2, 2, 2, 2, 2, moved];
@@ -276,7 +317,8 @@ mod tests {
             let kernel = carry_out(Kernel::default(), &plan(&local(), &before, &Kernel::default()));
             let kernel = carry_out(kernel.clone(), &plan(&local(), &after, &kernel));
             prop_assert_eq!(plan(&local(), &after, &kernel), vec![]);
-            prop_assert_eq!(kernel.routes.len(), after.len());
+            let two = after.iter().filter(|peer| peer.range_v6.is_some()).count();
+            prop_assert_eq!(kernel.routes.len(), after.len() + two);
             prop_assert_eq!(kernel.fdb.len(), after.len());
         }
     }

@@ -15,7 +15,8 @@ impl OverlayNode {
     fn new(host: Host, n: u8) -> OverlayNode {
         let range = format!("10.244.{n}.0/24");
         let node = Node::on(host, &range);
-        let local = Local { public_ip: [192, 168, 77, n].into(), range: range.parse().expect("a range") };
+        let address = [192, 168, 77, n].into();
+        let local = Local::of_node(&[address], &[range.parse().expect("a range")]).expect("a node");
         let attachment = node.attach(&pod(&format!("pod-on-{n}")), &[]);
         OverlayNode { node, local, attachment }
     }
@@ -28,7 +29,7 @@ impl OverlayNode {
 
     fn peer(&self) -> Peer {
         let (address, range) = (self.local.public_ip.into(), self.local.range.into());
-        Peer::of_node(Some(&self.local.annotations()), Some(address), Some(range)).expect("a node")
+        Peer::of_node(Some(&self.local.annotations()), &[address], &[range]).expect("a node")
     }
 
     fn inside(&self) -> Host {
@@ -100,7 +101,7 @@ fn a_device_that_is_in_the_way_is_replaced() {
     let host = Host::new();
     let _cable = Host::connect(&[&host]);
     host.sh("ip link add flannel.1 type vxlan id 7 dstport 4789 && ip link set flannel.1 up");
-    let local = Local { public_ip: [192, 168, 77, 1].into(), range: "10.244.1.0/24".parse().unwrap() };
+    let local = Local::of_node(&[[192, 168, 77, 1].into()], &["10.244.1.0/24".parse().unwrap()]).unwrap();
     host.block_on(move || async move { sync(&local, &[]).await.expect("sync") });
     let device = host.sh("ip -d link show flannel.1");
     assert!(device.contains("vxlan id 1 local 192.168.77.1") && device.contains("dstport 8472"), "{device}");
