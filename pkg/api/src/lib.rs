@@ -16,6 +16,7 @@ pub mod crd;
 pub mod decode;
 pub mod dialect;
 pub mod equality;
+pub mod expression;
 pub mod field;
 pub mod jsonpath;
 pub mod kind;

@@ -19,6 +19,8 @@ pub struct Context {
     pub now: Timestamp,
     /// Decide, but change nothing.
     pub dry_run: bool,
+    /// The server writes by itself.
+    pub is_internal: bool,
     /// What to do about fields that the kind does not have.
     pub field_validation: FieldValidation,
     /// Whose fields these are, in `metadata.managedFields`.
@@ -73,6 +75,7 @@ impl Context {
             user,
             now,
             dry_run: dry_run(query.all("dryRun"))?,
+            is_internal: false,
             field_validation,
             field_manager,
             force: query.flag("force"),
@@ -89,6 +92,7 @@ impl Context {
             user: Arc::new(User { name: "system:apiserver".to_owned(), groups, ..User::default() }),
             now,
             dry_run: false,
+            is_internal: true,
             field_validation: FieldValidation::Ignore,
             field_manager: "kube-apiserver".to_owned(),
             force: false,

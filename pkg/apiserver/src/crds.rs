@@ -11,8 +11,8 @@ use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{Change, parse};
-use crate::verbs::delete;
-use crate::write::{self, Part};
+use crate::verbs::{delete, update};
+use crate::write::Part;
 use api::crd;
 use api::{Kind, Value, object};
 use jiff::Timestamp;
@@ -172,14 +172,13 @@ async fn clean_up(server: &Arc<Server>, resource: &Resource, definition: &Value)
             return Ok(false);
         }
     }
-    server
-        .modify(resource, "", object::name(definition), false, |current| {
-            let mut next = current.clone();
-            if let Some(finalizers) = next["metadata"]["finalizers"].as_array_mut() {
-                finalizers.retain(|finalizer| finalizer != CUSTOM_RESOURCE_CLEANUP);
-            }
-            write::changed_object(server, resource, next, current, Part::Main, &context)
-        })
-        .await
-        .map(|_| true)
+    update::change(server, resource, "", object::name(definition), Part::Main, &context, |current| {
+        let mut next = current.clone();
+        if let Some(finalizers) = next["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != CUSTOM_RESOURCE_CLEANUP);
+        }
+        Ok(next)
+    })
+    .await
+    .map(|_| true)
 }

@@ -6,6 +6,7 @@ use crate::patch::{ApplyError, PatchError};
 use api::FieldError;
 use http::StatusCode;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// An error answer. Made by the functions below, one for each of upstream's reasons.
 #[derive(Debug, Clone)]
@@ -13,7 +14,7 @@ pub struct ApiError {
     /// The HTTP status.
     pub code: StatusCode,
     /// Upstream's `metav1.StatusReason`.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// What happened, for people.
     pub message: String,
     /// `details`: name, group, kind, causes.
@@ -31,7 +32,7 @@ impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         ApiError {
             code,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             details: None,
             retry_after_seconds: None,

@@ -86,7 +86,7 @@ async fn answer(
         let error = ApiError::bad_request(format!("the server does not support the method {method}"));
         return Err(ApiError {
             code: http::StatusCode::METHOD_NOT_ALLOWED,
-            reason: "MethodNotAllowed",
+            reason: "MethodNotAllowed".into(),
             ..error
         });
     }

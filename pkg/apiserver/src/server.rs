@@ -1,5 +1,6 @@
 //! The server as a whole: what all requests share, and its life from start to drained.
 
+use crate::admission::webhook::Webhooks;
 use crate::config::{Config, EtcdConfig};
 use crate::encryption::Keys;
 use crate::error::ApiError;
@@ -34,6 +35,8 @@ pub struct Server {
     pub registry: Registry,
     /// Who may do what.
     pub auth: Auth,
+    /// Who is asked before something is written.
+    pub webhooks: Webhooks,
     /// What seals secrets.
     pub encryption: Arc<Keys>,
     /// What it counts.
@@ -112,6 +115,7 @@ pub async fn run(
         registry,
         auth,
         encryption,
+        webhooks: Webhooks::new(&registry),
         metrics: ServerMetrics::default(),
         documents: openapi::Cache::new(),
         usages: Usages::default(),

@@ -69,11 +69,13 @@ const MOST_ATTEMPTS: usize = 64;
 /// How long a write waits for the caches to show it.
 const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Kinds whose objects decide about others.
-const READ_BY_ADMISSION: [(&str, &str); 5] = [
+const READ_BY_ADMISSION: [(&str, &str); 7] = [
     ("", "limitranges"),
     ("", "namespaces"),
     ("", "resourcequotas"),
     ("", "serviceaccounts"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     ("scheduling.k8s.io", "priorityclasses"),
 ];
 
@@ -134,78 +136,25 @@ impl Server {
         dry_run: bool,
         mut decide: impl FnMut(&Value) -> Result<Change>,
     ) -> Result<Outcome> {
-        let kind = &*resource.kind;
-        let key = kind.key(namespace, name);
-        let mut current = self.cached(resource, namespace, name)?;
-        let mut is_fresh = false;
-        for _ in 0..MOST_ATTEMPTS {
-            let decision = match &current {
-                Some(current) => decide(&current.object),
-                None => Err(ApiError::not_found(kind, name)),
-            };
-            let (value, writes) = match decision {
-                Err(_) | Ok(Change::Keep) if !is_fresh => {
-                    is_fresh = true;
-                    let before = current.as_ref().map(|current| current.revision);
-                    self.catch_up().await?;
-                    let latest = self.cached(resource, namespace, name)?;
-                    if latest.as_ref().map(|latest| latest.revision) != before {
-                        current = latest;
-                        continue;
-                    }
-                    match decision {
-                        Err(error) => return Err(error),
-                        Ok(_) => return Ok(Outcome::Stored(current.expect("decided upon").object)),
-                    }
-                }
-                Err(error) => return Err(error),
-                Ok(Change::Keep) => return Ok(Outcome::Stored(current.expect("decided upon").object)),
-                Ok(Change::Put(value, writes)) => (Some(value), writes),
-                Ok(Change::Remove(writes)) => (None, writes),
-            };
-            let present = current.as_ref().expect("decided upon");
-            if dry_run {
-                return Ok(match value {
-                    Some(value) => Outcome::Stored(*value),
-                    None => Outcome::Removed(present.object.clone()),
-                });
-            }
-            let expect = Expect::Revision(present.revision);
-            let sealed = value.as_ref().map(|value| self.seal(kind, &key, value)).transpose()?;
-            let mut all = vec![Write { key: key.clone(), expect, value: sealed }];
-            all.extend(writes);
-            match self.store.commit(all).await {
-                Ok(revision) => {
-                    self.written(kind, revision).await;
-                    return Ok(match value {
-                        Some(mut value) => {
-                            set_revision(&mut value, revision);
-                            Outcome::Stored(*value)
-                        }
-                        None => {
-                            let mut gone = present.object.clone();
-                            set_revision(&mut gone, revision);
-                            Outcome::Removed(gone)
-                        }
-                    });
-                }
-                Err(store::Error::Conflict { key: on, current: entry }) if on == key => {
-                    current = entry.map(|entry| self.opened(kind, &entry)).transpose()?;
-                    is_fresh = true;
-                }
-                // Something that had to be written along was taken by somebody else: decide anew.
-                Err(store::Error::Conflict { .. }) => {
-                    self.catch_up().await?;
-                    current = self.cached(resource, namespace, name)?;
-                }
-                Err(error) => return Err(error.into()),
+        let mut attempt = self.attempt(resource, namespace, name, dry_run)?;
+        loop {
+            let decision = attempt.current().and_then(&mut decide);
+            if let Some(outcome) = attempt.settle(decision).await? {
+                return Ok(outcome);
             }
         }
-        Err(ApiError::conflict(
-            kind,
-            name,
-            "too many writers are changing the object at the same time; please try again",
-        ))
+    }
+
+    /// Begins to change one object: [`Server::modify`], step by step, for decisions that others must be asked for.
+    pub fn attempt<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+        name: &'a str,
+        dry_run: bool,
+    ) -> Result<Attempt<'a>> {
+        let current = self.cached(resource, namespace, name)?;
+        Ok(Attempt { server: self, resource, namespace, name, dry_run, current, is_fresh: false, settled: 0 })
     }
 
     /// What admission reads is in its cache before the write is answered: whoever has set a limit finds it kept.
@@ -247,6 +196,95 @@ impl Server {
         })?;
         let object = parse(&object::served(&plain.value, entry.modified))?;
         Ok(Current { object: in_version(kind, object), revision: entry.modified })
+    }
+}
+
+/// An object that is about to be changed.
+pub struct Attempt<'a> {
+    server: &'a Server,
+    resource: &'a Resource,
+    namespace: &'a str,
+    name: &'a str,
+    dry_run: bool,
+    current: Option<Current>,
+    /// Whether `current` is known to be no older than the attempt.
+    is_fresh: bool,
+    settled: usize,
+}
+
+impl Attempt<'_> {
+    /// The object to decide upon, with its resourceVersion.
+    pub fn current(&self) -> Result<&Value> {
+        let current = self.current.as_ref().map(|current| &current.object);
+        current.ok_or_else(|| ApiError::not_found(&self.resource.kind, self.name))
+    }
+
+    /// Does what was decided. Nothing comes back where the object has changed meanwhile: it is to be decided anew.
+    pub async fn settle(&mut self, decision: Result<Change>) -> Result<Option<Outcome>> {
+        let (server, kind) = (self.server, &*self.resource.kind);
+        self.settled += 1;
+        if self.settled > MOST_ATTEMPTS {
+            let why = "too many writers are changing the object at the same time; please try again";
+            return Err(ApiError::conflict(kind, self.name, why));
+        }
+        if !self.is_fresh && matches!(decision, Err(_) | Ok(Change::Keep)) {
+            self.is_fresh = true;
+            let before = self.current.as_ref().map(|current| current.revision);
+            server.catch_up().await?;
+            let latest = server.cached(self.resource, self.namespace, self.name)?;
+            if latest.as_ref().map(|latest| latest.revision) != before {
+                self.current = latest;
+                return Ok(None);
+            }
+        }
+        let (value, writes) = match decision? {
+            Change::Keep => return Ok(Some(Outcome::Stored(self.present().object.clone()))),
+            Change::Put(value, writes) => (Some(value), writes),
+            Change::Remove(writes) => (None, writes),
+        };
+        if self.dry_run {
+            return Ok(Some(match value {
+                Some(value) => Outcome::Stored(*value),
+                None => Outcome::Removed(self.present().object.clone()),
+            }));
+        }
+        let key = kind.key(self.namespace, self.name);
+        let sealed = value.as_ref().map(|value| server.seal(kind, &key, value)).transpose()?;
+        let expect = Expect::Revision(self.present().revision);
+        let mut all = vec![Write { key: key.clone(), expect, value: sealed }];
+        all.extend(writes);
+        match server.store.commit(all).await {
+            Ok(revision) => {
+                server.written(kind, revision).await;
+                Ok(Some(match value {
+                    Some(mut value) => {
+                        set_revision(&mut value, revision);
+                        Outcome::Stored(*value)
+                    }
+                    None => {
+                        let mut gone = self.present().object.clone();
+                        set_revision(&mut gone, revision);
+                        Outcome::Removed(gone)
+                    }
+                }))
+            }
+            Err(store::Error::Conflict { key: on, current: entry }) if on == key => {
+                self.current = entry.map(|entry| server.opened(kind, &entry)).transpose()?;
+                self.is_fresh = true;
+                Ok(None)
+            }
+            // Something that had to be written along was taken by somebody else: decide anew.
+            Err(store::Error::Conflict { .. }) => {
+                server.catch_up().await?;
+                self.current = server.cached(self.resource, self.namespace, self.name)?;
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn present(&self) -> &Current {
+        self.current.as_ref().expect("decided upon")
     }
 }
 

@@ -5,9 +5,12 @@
 //!                    └─────changed_object─> (the same, seeing the old object)
 //! ```
 //!
+//! Webhooks that change objects are the last of admission; those that refuse them come after validation.
+//!
 //! Fields are tracked before admission and preparation: what those set is nobody's, so that an apply which does not
 //! name it does not remove it.
 
+use crate::admission::webhook::{self, Hook, Question};
 use crate::admission::{self, Operation};
 use crate::context::Context;
 use crate::deletion;
@@ -18,11 +21,13 @@ use crate::registry::Resource;
 use crate::server::Server;
 use crate::services;
 use crate::storage::{Change, in_version};
+use crate::subresources::scale;
 use crate::time;
 use api::kind::ValidateUpdate;
 use api::{Errors, Field, Kind, Value, meta, object};
 use jiff::Timestamp;
 use serde_json::{Map, json};
+use std::sync::Arc;
 use store::Write;
 
 /// Which part of an object a write is about.
@@ -61,7 +66,7 @@ impl Part {
 }
 
 /// Completes and checks an object that is to be created. The name is set already. Returns what must be written along.
-pub fn new_object(
+pub async fn new_object(
     server: &Server,
     resource: &Resource,
     new: &mut Value,
@@ -79,6 +84,9 @@ pub fn new_object(
         );
     }
     admission::admit(server, Operation::Create, resource, "", context, new, None)?;
+    if let Some(hooks) = server.webhooks.mutating(kind, context) {
+        Box::pin(change_by(&hooks, server, resource, new, None, Part::Main, context)).await?;
+    }
     if kind.has_status() && !kind.status_on_create {
         remove(new, "status");
     }
@@ -97,6 +105,9 @@ pub fn new_object(
     }
     invalid_if_any(kind, new, errors)?;
     (kind.warnings)(new).into_iter().for_each(|warning| context.warn(warning));
+    if let Some(hooks) = server.webhooks.validating(kind, context) {
+        Box::pin(approve_by(&hooks, server, resource, new, None, Part::Main, context)).await?;
+    }
     writes.extend(quota::charge(server, kind, new, None, "", context.now)?);
     Ok(writes)
 }
@@ -154,7 +165,7 @@ fn note_phase_change(kind: &Kind, new: &mut Value, old: Option<&Value>, context:
 }
 
 /// Completes and checks what an object is to become, and says what that means for the store.
-pub fn changed_object(
+pub async fn changed_object(
     server: &Server,
     resource: &Resource,
     mut new: Value,
@@ -175,8 +186,10 @@ pub fn changed_object(
         );
     }
     admission::admit(server, Operation::Update, resource, part.name(), context, &mut new, Some(old))?;
+    if let Some(hooks) = server.webhooks.mutating(kind, context) {
+        Box::pin(change_by(&hooks, server, resource, &mut new, Some(old), part, context)).await?;
+    }
     embed(kind, &mut new);
-    count_generation(kind, &mut new, old, part);
     match part {
         Part::Main | Part::Scale => (kind.prepare)(&mut new, Some(old)),
         Part::Status => {
@@ -185,9 +198,13 @@ pub fn changed_object(
         }
         Part::Door(door) => (door.prepare)(&mut new, old, context.now),
     }
+    count_generation(kind, &mut new, old, part);
     let mut writes = services::allocate(server, kind, &mut new, Some(old))?;
     validate_change(kind, &new, old, part)?;
     (kind.warnings)(&new).into_iter().for_each(|warning| context.warn(warning));
+    if let Some(hooks) = server.webhooks.validating(kind, context) {
+        Box::pin(approve_by(&hooks, server, resource, &new, Some(old), part, context)).await?;
+    }
     if deletion::finished(kind, &new) {
         writes.extend(services::release(kind, &new));
         return Ok(Change::Remove(writes));
@@ -197,6 +214,81 @@ pub fn changed_object(
     }
     writes.extend(quota::charge(server, kind, &new, Some(old), part.name(), context.now)?);
     Ok(Change::Put(Box::new(new), writes))
+}
+
+/// Lets webhooks change the object, and makes one of its kind of what they send.
+async fn change_by(
+    hooks: &[Hook],
+    server: &Server,
+    resource: &Resource,
+    new: &mut Value,
+    old: Option<&Value>,
+    part: Part,
+    context: &Context,
+) -> Result<()> {
+    let kind = &resource.kind;
+    let named = new.clone();
+    let question = question(server, kind, &named, old, part, context);
+    if matches!(part, Part::Scale) {
+        let (mut scale, old) = (scale::of(kind, new), old.map(|old| scale::of(kind, old)));
+        let keep = |_: &mut Value| Ok(());
+        webhook::mutate(hooks, &question, Some(&mut scale), old.as_ref(), keep, keep).await?;
+        scale::set_replicas(kind, new, &scale["spec"]["replicas"]);
+        return Ok(());
+    }
+    let finish = |object: &mut Value| {
+        let checked = match &kind.custom {
+            Some(custom) => custom.check(object),
+            None => kind.schema().check_as(&kind.kind, object),
+        };
+        checked.map_err(|error| ApiError::internal(error.to_string()))?;
+        let had = named["metadata"].as_object();
+        let metadata = object::object_mut(object, "metadata");
+        for name in SERVER_OWNED.iter().chain(&["resourceVersion", "namespace", "managedFields"]) {
+            put_or_remove(metadata, name, had.and_then(|had| had.get(*name)));
+        }
+        if let Some(old) = old {
+            keep_what_the_server_owns(kind, object, old, part);
+        }
+        default(kind, object);
+        Ok(())
+    };
+    let again = |object: &mut Value| {
+        admission::admit(server, question.operation, resource, part.name(), context, object, old)
+    };
+    webhook::mutate(hooks, &question, Some(new), old, finish, again).await
+}
+
+/// Asks webhooks whether the object may become so.
+async fn approve_by(
+    hooks: &[Hook],
+    server: &Server,
+    resource: &Resource,
+    new: &Value,
+    old: Option<&Value>,
+    part: Part,
+    context: &Context,
+) -> Result<()> {
+    let kind = &resource.kind;
+    let question = question(server, kind, new, old, part, context);
+    if matches!(part, Part::Scale) {
+        let (scale, old) = (scale::of(kind, new), old.map(|old| scale::of(kind, old)));
+        return webhook::validate(hooks, &question, Some(&scale), old.as_ref()).await;
+    }
+    webhook::validate(hooks, &question, Some(new), old).await
+}
+
+fn question<'a>(
+    server: &'a Server,
+    kind: &'a Arc<Kind>,
+    new: &'a Value,
+    old: Option<&Value>,
+    part: Part,
+    context: &'a Context,
+) -> Question<'a> {
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    let takes = matches!(part, Part::Scale).then_some(("autoscaling", "v1", "Scale"));
+    Question { subresource: part.name(), takes, ..Question::about(server, context, operation, kind, new) }
 }
 
 /// Who writes, for `metadata.managedFields`.

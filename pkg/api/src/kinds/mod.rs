@@ -1,5 +1,6 @@
 //! The built-in kinds: one file each, one line each in [`BUILT_IN`].
 
+pub mod admissionregistration;
 pub mod apiextensions;
 pub mod apps;
 pub mod authentication;
@@ -44,6 +45,9 @@ const BUILT_IN: &[fn() -> Kind] = &[
     core::secret::kind,
     core::service::kind,
     core::service_account::kind,
+    // admissionregistration.k8s.io/v1
+    admissionregistration::mutating_webhook_configuration::kind,
+    admissionregistration::validating_webhook_configuration::kind,
     // apiextensions.k8s.io/v1
     apiextensions::custom_resource_definition::kind,
     // apps/v1

@@ -35,6 +35,8 @@ fn kinds_are_called_as_upstreams() {
 }
 
 const EXPECTED: &str = "
+admissionregistration.k8s.io/v1 mutatingwebhookconfigurations [] () cluster
+admissionregistration.k8s.io/v1 validatingwebhookconfigurations [] () cluster
 apiextensions.k8s.io/v1 customresourcedefinitions [crd,crds] (status) cluster
 apps/v1 controllerrevisions [] ()
 apps/v1 daemonsets [ds] (status) all

@@ -7,6 +7,7 @@ mod autoscaling;
 mod batch;
 mod cluster;
 mod every_field;
+mod extension;
 mod identity;
 mod minik8s;
 mod networking;

@@ -17,7 +17,7 @@ pub(super) fn admit(request: &Request<'_>, object: Option<&mut Value>) -> Result
         Operation::Create => is_pod || request.is_for("", "persistentvolumeclaims"),
         // What a pod asks for does not change after that.
         Operation::Update => request.is_for("", "persistentvolumeclaims"),
-        Operation::Delete => false,
+        Operation::Delete | Operation::Connect => false,
     };
     if !applies || request.old.is_some_and(|old| object::meta(old, "deletionTimestamp").is_some()) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Admission: what the server changes in, or refuses of, an object that is valid by itself.
 //!
 //! An ordered list of plug-ins, each a plain function of the request, the object and the caches. A plug-in joins by
-//! one line in [`PLUGINS`].
+//! one line in [`PLUGINS`]. After them come those of others: [`webhook`].
 
 mod default_toleration_seconds;
 mod limit_ranger;
@@ -13,6 +13,7 @@ mod service_account;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 
+pub mod webhook;
 use crate::auth::User;
 use crate::context::Context;
 use crate::error::Result;
@@ -31,6 +32,20 @@ pub enum Operation {
     /// A deletion.
     Delete,
 }
+    /// A stream to a pod, or a request that is passed on.
+    Connect,
+}
+
+impl Operation {
+    /// As webhooks know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
 
 /// What a plug-in sees beside the object.
 pub struct Request<'a> {

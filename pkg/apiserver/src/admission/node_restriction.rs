@@ -25,6 +25,7 @@ pub(super) fn attributes<'a>(request: &'a Request<'a>) -> Attributes<'a> {
         Operation::Create => "create",
         Operation::Update => "update",
         Operation::Delete => "delete",
+        Operation::Connect => "connect",
     };
     Attributes {
         version: &request.kind.version,

@@ -4,6 +4,7 @@ use crate::error::{ApiError, Result};
 use crate::request::{Query, Target};
 use crate::server::Server;
 use api::{Value, object};
+use serde_json::json;
 use std::net::IpAddr;
 
 /// How to speak there.
@@ -158,6 +159,40 @@ pub fn stream(pod: &Value, subresource: &str, query: &Query) -> Result<String> {
     Ok(format!("/{path}{}", wanted.0))
 }
 
+/// What somebody wants who connects, as the API's own kind of it: what webhooks are asked about.
+pub fn connect_options(target: &Target<'_>, query: &Query) -> Value {
+    let resource = match target.resource {
+        "pods" => "Pod",
+        "services" => "Service",
+        _ => "Node",
+    };
+    let kind = match target.subresource {
+        "exec" => "PodExecOptions".to_owned(),
+        "attach" => "PodAttachOptions".to_owned(),
+        "portforward" => "PodPortForwardOptions".to_owned(),
+        _ => format!("{resource}ProxyOptions"),
+    };
+    let mut options = json!({"kind": kind, "apiVersion": "v1"});
+    for name in ["stdin", "stdout", "stderr", "tty"].into_iter().filter(|name| query.flag(name)) {
+        options[name] = true.into();
+    }
+    for name in ["container", "path"] {
+        if let Some(text) = query.get(name) {
+            options[name] = text.into();
+        }
+    }
+    let command: Vec<&str> = query.all("command").collect();
+    if target.subresource == "exec" {
+        options["command"] = json!(command);
+    }
+    let ports: Vec<u16> =
+        query.all("ports").flat_map(|ports| ports.split(',')).filter_map(|port| port.parse().ok()).collect();
+    if !ports.is_empty() {
+        options["ports"] = json!(ports);
+    }
+    options
+}
+
 /// A query string in the making.
 #[derive(Default)]
 struct Wanted(String);
@@ -255,14 +290,7 @@ pub fn service_place(server: &Server, target: &Target<'_>) -> Result<Place> {
     let service = server.lookup("", "services", &target.namespace, name);
     let service = service.ok_or_else(|| ApiError::not_found(&server.kind("", "services"), name))?;
     let port = port_name(&service, name, port)?;
-    let slices: Vec<Value> = server
-        .registry
-        .built_in("discovery.k8s.io", "endpointslices")
-        .objects(Some(&target.namespace))
-        .iter()
-        .filter_map(|slice| serde_json::from_slice(slice.as_json()).ok())
-        .filter(|slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name)
-        .collect();
+    let slices = slices(server, &target.namespace, name);
     // We only go to addresses that are those of a pod.
     let is_pod = |reference: &Value, address: &str| {
         text(reference, "kind") == "Pod"
@@ -270,14 +298,40 @@ pub fn service_place(server: &Server, target: &Target<'_>) -> Result<Place> {
                 .lookup("", "pods", &target.namespace, text(reference, "name"))
                 .is_some_and(|pod| has_address(&pod, address))
     };
-    let found = endpoints(&slices, &port, is_pod);
-    let Some(index) =
-        (!found.is_empty()).then(|| usize::from(uuid::Uuid::new_v4().as_bytes()[0]) % found.len())
-    else {
+    let Some((host, port)) = any(endpoints(&slices, &port, is_pod)) else {
         return Err(ApiError::unavailable(format!("no endpoints available for service {:?}", target.name)));
     };
-    let (host, port) = found[index].clone();
     Ok(Place { scheme, host, port })
+}
+
+/// Somebody who serves a port of a service, for what the server itself asks of it: it may be on no node where the
+/// service's address leads anywhere.
+pub fn endpoint_of(server: &Server, namespace: &str, name: &str, port: u16) -> Result<(String, u16), String> {
+    let service = server.lookup("", "services", namespace, name);
+    let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
+    if service["spec"]["type"] == "ExternalName" {
+        return Ok((text(&service["spec"], "externalName").to_owned(), port));
+    }
+    let port = port_name(&service, name, &port.to_string()).map_err(|error| error.message)?;
+    let found = endpoints(&slices(server, namespace, name), &port, |_, _| true);
+    any(found).ok_or_else(|| format!("no endpoints available for service {name:?}"))
+}
+
+fn slices(server: &Server, namespace: &str, service: &str) -> Vec<Value> {
+    server
+        .registry
+        .built_in("discovery.k8s.io", "endpointslices")
+        .objects(Some(namespace))
+        .iter()
+        .filter_map(|slice| serde_json::from_slice(slice.as_json()).ok())
+        .filter(|slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service)
+        .collect()
+}
+
+/// One of them, each as likely as the others.
+fn any<T>(mut found: Vec<T>) -> Option<T> {
+    let index = (!found.is_empty()).then(|| uuid::Uuid::new_v4().as_u128() as usize % found.len())?;
+    Some(found.swap_remove(index))
 }
 
 fn has_address(pod: &Value, address: &str) -> bool {

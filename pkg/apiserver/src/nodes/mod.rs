@@ -16,16 +16,21 @@ mod log;
 mod metrics_kinds;
 pub mod usage;
 
+pub use location::endpoint_of;
 pub use metrics_kinds::kinds as metrics_kinds;
 pub use usage::Usages;
 
+use crate::admission::Operation;
+use crate::admission::webhook::{self, Question};
 use crate::answer::{self, Answer};
 use crate::auth::{Attributes, User};
+use crate::context::Context;
 use crate::error::{ApiError, Result};
 use crate::handler::{attributes, authorize};
 use crate::registry::Resource;
 use crate::request::{Query, RequestInfo, Target};
 use crate::server::Server;
+use api::Value;
 use http::header::{HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -52,7 +57,7 @@ pub struct Forwarded<'a> {
     /// As it came.
     pub parts: &'a mut Parts,
     /// Who asks.
-    pub user: &'a User,
+    pub user: &'a Arc<User>,
 }
 
 /// Answers with what others answer.
@@ -64,12 +69,31 @@ pub async fn handle(
 ) -> Result<Answer> {
     server.catch_up().await?;
     let target = request.target;
+    if target.subresource != "log" && !server.webhooks.are_none() {
+        Box::pin(ask_webhooks(server, resource, &request)).await?;
+    }
     match (target.subresource, request.info.verb) {
         ("log", "get") => log::handle(server, &request).await,
         ("exec" | "attach" | "portforward", "get" | "create") => stream(server, request).await,
         ("proxy", _) => proxy(server, request, body).await,
         (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
     }
+}
+
+/// Asks webhooks whether the connection may be made.
+async fn ask_webhooks(server: &Server, resource: &Resource, request: &Forwarded<'_>) -> Result<()> {
+    let (target, query) = (request.target, request.query);
+    let context = Context::new(request.user.clone(), query, &request.parts.headers, jiff::Timestamp::now())?;
+    let options = location::connect_options(target, query);
+    let kind = options["kind"].as_str().unwrap_or_default().to_owned();
+    let question = Question {
+        subresource: target.subresource,
+        takes: Some(("", "v1", &kind)),
+        name: &target.name,
+        namespace: &target.namespace,
+        ..Question::about(server, &context, Operation::Connect, &resource.kind, &Value::Null)
+    };
+    webhook::ask_all(&question, Some(&mut options.clone()), None).await
 }
 
 /// exec, attach and port-forward: whoever may only read may not begin one, although a WebSocket begins with a GET.

@@ -1,5 +1,7 @@
 //! `pods/binding`: the scheduler's word on where a pod runs.
 
+use crate::admission::Operation;
+use crate::admission::webhook::{self, Question};
 use crate::answer::{self, Answer};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
@@ -16,10 +18,23 @@ use serde_json::json;
 /// Binds the pod in the path (or, for a POST of a Binding by itself, the pod of the same name) to a node.
 pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result<Answer> {
     let context = call.context()?;
-    let binding = decode::document(call.headers, &call.body)?.value;
+    let mut binding = decode::document(call.headers, &call.body)?.value;
     let name = if call.target.subresource.is_empty() { object::name(&binding) } else { &*call.target.name };
     if !object::name(&binding).is_empty() && object::name(&binding) != name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+    }
+    let name = name.to_owned();
+    if !server.webhooks.are_none() {
+        binding["apiVersion"] = "v1".into();
+        binding["kind"] = "Binding".into();
+        let question = Question {
+            subresource: "binding",
+            takes: Some(("", "v1", "Binding")),
+            name: &name,
+            namespace: &call.target.namespace,
+            ..Question::about(server, &context, Operation::Create, &pods.kind, &Value::Null)
+        };
+        Box::pin(webhook::ask_all(&question, Some(&mut binding), None)).await?;
     }
     let mut errors = Errors::new();
     validate(&Field::root(&binding), &mut errors);
@@ -28,7 +43,7 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
     let uid = object::meta(&binding, "uid").unwrap_or_default();
     let at = time::rfc3339(context.now);
     server
-        .modify(pods, &call.target.namespace, name, context.dry_run, |pod| {
+        .modify(pods, &call.target.namespace, &name, context.dry_run, |pod| {
             check(pods, pod, uid)?;
             Ok(Change::Put(Box::new(bound(pod, &binding, node, &at)), Vec::new()))
         })

@@ -1,5 +1,7 @@
 //! `pods/eviction`: a deletion that asks the disruption budgets first.
 
+use crate::admission::Operation;
+use crate::admission::webhook::{self, Question};
 use crate::answer::{self, Answer};
 use crate::decode;
 use crate::deletion::DeleteOptions;
@@ -17,11 +19,23 @@ use serde_json::json;
 /// Evicts the pod, or says which budget stands in the way.
 pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result<Answer> {
     let mut context = call.context()?;
-    let eviction = decode::document(call.headers, &call.body)?.value;
+    let mut eviction = decode::document(call.headers, &call.body)?.value;
     let options = DeleteOptions::parse(eviction.get("deleteOptions"), call.query)?;
     context.dry_run |= options.dry_run;
     let (namespace, name) = (&*call.target.namespace, &*call.target.name);
     let pod = server.read(pods, namespace, name).await?.object;
+    if !server.webhooks.are_none() && eviction.is_object() {
+        eviction["apiVersion"] = "policy/v1".into();
+        eviction["kind"] = "Eviction".into();
+        let question = Question {
+            subresource: "eviction",
+            takes: Some(("policy", "v1", "Eviction")),
+            ..Question::about(server, &context, Operation::Create, &pods.kind, &pod)
+        };
+        Box::pin(webhook::ask_all(&question, Some(&mut eviction), None)).await?;
+        // About the deletion itself nobody is asked any more.
+        context.is_internal = true;
+    }
     if needs_budget(&pod) {
         let budgets = server.registry.built_in("policy", "poddisruptionbudgets");
         let matching = matching_budgets(&budgets, namespace, &pod);

@@ -4,7 +4,7 @@
 mod binding;
 mod doors;
 mod eviction;
-mod scale;
+pub mod scale;
 mod token;
 
 pub use binding::handle as bind;

@@ -9,8 +9,9 @@ use crate::registry::Resource;
 use crate::server::Server;
 use crate::verbs::update;
 use crate::write::Part;
+use api::kind::Subresource;
 use api::selector::LabelSelector;
-use api::{Value, object};
+use api::{Kind, Value, object};
 use http::StatusCode;
 use serde_json::json;
 
@@ -22,6 +23,18 @@ pub struct Paths<'a> {
     pub status_replicas: &'a str,
     /// The selector, as text or as a label selector.
     pub selector: Option<&'a str>,
+}
+
+impl Paths<'_> {
+    /// Those of a kind that can be scaled.
+    fn of(kind: &Kind) -> Option<Paths<'_>> {
+        kind.subresources.iter().find_map(|part| match part {
+            Subresource::Scale { spec_replicas, status_replicas, selector } => {
+                Some(Paths { spec_replicas, status_replicas, selector: selector.as_deref() })
+            }
+            _ => None,
+        })
+    }
 }
 
 /// Reads or writes the scale.
@@ -56,17 +69,18 @@ pub async fn handle(
         None => decode::document(call.headers, &call.body)?.value,
         Some(_) => decode::yaml(&call.body)?.value,
     };
-    let updated = update::change(server, resource, call, Part::Scale, &context, |object| {
+    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let updated = update::change(server, resource, namespace, name, Part::Scale, &context, |current| {
         let wanted = match patch_type {
             None => body.clone(),
             Some(patch_type) => {
-                patch::apply_patch(patch_type, &api::Schema::default(), scale_of(object, paths), body.clone())?
+                patch::apply_patch(patch_type, &api::Schema::default(), scale_of(current, paths), body.clone())?
             }
         };
         if let Some(version) = object::meta(&wanted, "resourceVersion").filter(|version| !version.is_empty())
-            && Some(version) != object::meta(object, "resourceVersion")
+            && Some(version) != object::meta(current, "resourceVersion")
         {
-            return Err(ApiError::modified(&resource.kind, object::name(object)));
+            return Err(ApiError::modified(&resource.kind, object::name(current)));
         }
         let replicas = match wanted["spec"].get("replicas") {
             None | Some(Value::Null) => 0,
@@ -78,16 +92,30 @@ pub async fn handle(
         if replicas < 0 {
             return Err(ApiError::unprocessable(format!(
                 "Scale.autoscaling {:?} is invalid: spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0",
-                object::name(object)
+                object::name(current)
             ))
             .with_cause("FieldValueInvalid", &format!("Invalid value: {replicas}: must be greater than or equal to 0"), "spec.replicas"));
         }
-        set(object, paths.spec_replicas, replicas.into());
-        Ok(())
+        let mut scaled = current.clone();
+        set(&mut scaled, paths.spec_replicas, replicas.into());
+        Ok(scaled)
     })
-    .await?;
+    .await?
+    .into_object();
     answer::formatted(call, StatusCode::OK, &scale_of(&updated, paths))
         .map(|answer| answer.with_warnings(&context))
+}
+
+/// An object of a kind that can be scaled, seen so.
+pub fn of(kind: &Kind, object: &Value) -> Value {
+    Paths::of(kind).map(|paths| scale_of(object, &paths)).unwrap_or_default()
+}
+
+/// Gives an object of a kind that can be scaled this many replicas.
+pub fn set_replicas(kind: &Kind, object: &mut Value, replicas: &Value) {
+    if let Some(paths) = Paths::of(kind) {
+        set(object, paths.spec_replicas, replicas.clone());
+    }
 }
 
 fn scale_of(object: &Value, paths: &Paths<'_>) -> Value {

@@ -63,12 +63,17 @@ pub async fn create(
     set_identity(kind, &mut object, context);
     let mut attempt = 1;
     let mut is_fresh = false;
+    if !server.webhooks.are_none() {
+        // Nobody is to be asked twice because our caches were behind.
+        server.catch_up().await?;
+        is_fresh = true;
+    }
     loop {
         let mut new = object.clone();
         if generates {
             object::object_mut(&mut new, "metadata").insert("name".into(), names::generate(&prefix).into());
         }
-        let writes = match write::new_object(server, resource, &mut new, context) {
+        let writes = match write::new_object(server, resource, &mut new, context).await {
             Ok(writes) => writes,
             // What is missing or in the way may have come or gone since the caches were last in step.
             Err(_) if !is_fresh => {

@@ -1,5 +1,7 @@
 //! DELETE: one object, or all that a selector finds.
 
+use crate::admission::webhook::{self, Question};
+use crate::admission::{self, Operation};
 use crate::answer::{self, Answer};
 use crate::context::Context;
 use crate::deletion::{self, DeleteOptions, DeletePlan};
@@ -9,7 +11,7 @@ use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{Change, Outcome};
 use crate::verbs::{list, update::namespace_of};
-use crate::{admission, decode, services};
+use crate::{decode, services};
 use api::{Kind, Value, object};
 use http::StatusCode;
 use serde_json::json;
@@ -17,8 +19,9 @@ use serde_json::json;
 /// Deletes one object.
 pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
     let kind = &*resource.kind;
-    let context = call.context()?;
+    let mut context = call.context()?;
     let options = options(call)?;
+    context.dry_run |= options.dry_run;
     if options.propagation.is_none() && kind.group == "batch" && kind.plural == "jobs" {
         context.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
     }
@@ -43,8 +46,9 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
 
 /// Deletes every object of the collection that the selectors match, and answers with them.
 pub async fn handle_collection(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
-    let context = call.context()?;
+    let mut context = call.context()?;
     let options = options(call)?;
+    context.dry_run |= options.dry_run;
     let found = list::select(server, resource, call).await?;
     let mut deleted = Vec::new();
     for object in &found.objects {
@@ -72,28 +76,44 @@ pub async fn delete(
     options: &DeleteOptions,
     context: &Context,
 ) -> Result<Outcome> {
-    let kind = &*resource.kind;
-    let outcome = server
-        .modify(
-            resource,
-            namespace_of(kind, namespace),
-            name,
-            options.dry_run || context.dry_run,
-            |current| {
-                admission::admit_delete(server, resource, context, current)?;
-                Ok(match deletion::plan(kind, current, options, context.now)? {
-                    DeletePlan::Remove => Change::Remove(services::release(kind, current)),
-                    DeletePlan::Mark(marked) => Change::Put(marked, Vec::new()),
-                    DeletePlan::Pending => Change::Keep,
-                })
-            },
-        )
-        .await?;
+    let kind = &resource.kind;
+    let mut attempt = server.attempt(resource, namespace_of(kind, namespace), name, context.dry_run)?;
+    let outcome = loop {
+        let decision = match attempt.current() {
+            Ok(current) => decide(server, resource, current, options, context).await,
+            Err(error) => Err(error),
+        };
+        if let Some(outcome) = attempt.settle(decision).await? {
+            break outcome;
+        }
+    };
     if is_container(kind) {
         // Creates look at the cache: nothing may go in any more once we have said that it goes.
         server.catch_up().await?;
     }
     Ok(outcome)
+}
+
+async fn decide(
+    server: &Server,
+    resource: &Resource,
+    current: &Value,
+    options: &DeleteOptions,
+    context: &Context,
+) -> Result<Change> {
+    let kind = &resource.kind;
+    admission::admit_delete(server, resource, context, current)?;
+    let plan = deletion::plan(kind, current, options, context.now)?;
+    if !server.webhooks.are_none() {
+        let about = Question::about(server, context, Operation::Delete, kind, current);
+        let question = Question { deletion: Some(options), ..about };
+        Box::pin(webhook::ask_all(&question, None, Some(current))).await?;
+    }
+    Ok(match plan {
+        DeletePlan::Remove => Change::Remove(services::release(kind, current)),
+        DeletePlan::Mark(marked) => Change::Put(marked, Vec::new()),
+        DeletePlan::Pending => Change::Keep,
+    })
 }
 
 /// Kinds whose objects hold other objects.

@@ -33,28 +33,29 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
     let mut context = call.context()?;
     context.patch = Some(String::from_utf8_lossy(&call.body).into_owned());
     let body = decode::patch(&call.body)?;
-    let patched = update::change(server, resource, call, part, &context, |object| {
-        patch_in_place(&resource.kind, object, patch_type, &body, &context)
+    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let patched = update::change(server, resource, namespace, name, part, &context, |current| {
+        patched(&resource.kind, current, patch_type, &body, &context)
     })
-    .await?;
+    .await?
+    .into_object();
     answer::object(resource, call, StatusCode::OK, patched, &context)
 }
 
-/// Applies a patch to an object and checks what came out as if it had been sent.
-pub fn patch_in_place(
+/// What a patch makes of an object, checked as if it had been sent.
+fn patched(
     kind: &Kind,
-    object: &mut Value,
+    object: &Value,
     patch_type: PatchType,
     body: &Value,
     context: &Context,
-) -> Result<()> {
+) -> Result<Value> {
     let patched = patch::apply_patch(patch_type, kind.schema(), object.clone(), body.clone())?;
     update::check_identity(kind, &patched, object::namespace(object), object::name(object))?;
     let patched =
         decode::checked(kind, api::decode::Decoded { value: patched, duplicates: Vec::new() }, context)?;
     update::check_preconditions(kind, &patched, object, Precondition::Optional)?;
-    *object = patched;
-    Ok(())
+    Ok(patched)
 }
 
 /// Server-side apply: the fields that a manager wants, and only those.
@@ -82,13 +83,11 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
     }
     let api_version = kind.api_version();
     let by = write::write_context(kind, &api_version, &context, part);
-    let merged = server
-        .modify(resource, update::namespace_of(kind, namespace), name, context.dry_run, |current| {
-            update::check_preconditions(kind, &named, current, Precondition::Optional)?;
-            let merged = patch::apply(kind.schema(), Some(current), &applied, &by, context.force)?;
-            write::changed_object(server, resource, merged, current, part, &context)
-        })
-        .await;
+    let merged = update::change(server, resource, namespace, name, part, &context, |current| {
+        update::check_preconditions(kind, &named, current, Precondition::Optional)?;
+        Ok(patch::apply(kind.schema(), Some(current), &applied, &by, context.force)?)
+    })
+    .await;
     match merged {
         Err(error) if error.code == StatusCode::NOT_FOUND && matches!(part, Part::Main) => {
             call.may_create(server)?;

@@ -7,6 +7,7 @@ use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
+use crate::storage::Outcome;
 use crate::verbs::create;
 use crate::write::{self, Part};
 use api::{Errors, Field, Kind, Value, object};
@@ -20,12 +21,11 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
     let (namespace, name) = (&*call.target.namespace, &*call.target.name);
     check_identity(kind, &body, namespace, name)?;
     set_namespace(kind, &mut body, namespace);
-    let updated = server
-        .modify(resource, namespace_of(kind, namespace), name, context.dry_run, |current| {
-            check_preconditions(kind, &body, current, Precondition::of(kind))?;
-            write::changed_object(server, resource, body.clone(), current, part, &context)
-        })
-        .await;
+    let updated = change(server, resource, namespace, name, part, &context, |current| {
+        check_preconditions(kind, &body, current, Precondition::of(kind))?;
+        Ok(body.clone())
+    })
+    .await;
     match updated {
         Err(error)
             if error.code == StatusCode::NOT_FOUND && kind.create_on_update && matches!(part, Part::Main) =>
@@ -119,22 +119,25 @@ pub fn check_preconditions(kind: &Kind, body: &Value, current: &Value, version: 
     }
 }
 
-/// A change of a part of an object that is computed here rather than sent.
+/// Makes of an object, or of a part of it, what `compute` makes of its present state.
 pub async fn change(
     server: &Server,
     resource: &Resource,
-    call: &Call<'_>,
+    namespace: &str,
+    name: &str,
     part: Part,
     context: &Context,
-    mut compute: impl FnMut(&mut Value) -> Result<()>,
-) -> Result<Value> {
-    let namespace = namespace_of(&resource.kind, &call.target.namespace);
-    let outcome = server
-        .modify(resource, namespace, &call.target.name, context.dry_run, |current| {
-            let mut new = current.clone();
-            compute(&mut new)?;
-            write::changed_object(server, resource, new, current, part, context)
-        })
-        .await?;
-    Ok(outcome.into_object())
+    mut compute: impl FnMut(&Value) -> Result<Value>,
+) -> Result<Outcome> {
+    let namespace = namespace_of(&resource.kind, namespace);
+    let mut attempt = server.attempt(resource, namespace, name, context.dry_run)?;
+    loop {
+        let decision = match attempt.current().and_then(|current| Ok((compute(current)?, current))) {
+            Ok((new, current)) => write::changed_object(server, resource, new, current, part, context).await,
+            Err(error) => Err(error),
+        };
+        if let Some(outcome) = attempt.settle(decision).await? {
+            return Ok(outcome);
+        }
+    }
 }

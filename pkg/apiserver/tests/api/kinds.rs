@@ -109,6 +109,8 @@ pub fn smallest() -> Vec<(&'static str, Value)> {
         ("v1 Secret", json!({"stringData": {"a": "b"}})),
         ("v1 ServiceAccount", json!({})),
         ("v1 Service", json!({"spec": {"ports": [{"port": 80}]}})),
+        ("admissionregistration.k8s.io/v1 MutatingWebhookConfiguration", json!({})),
+        ("admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration", json!({})),
         (
             "apiextensions.k8s.io/v1 CustomResourceDefinition",
             json!({

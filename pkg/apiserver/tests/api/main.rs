@@ -17,6 +17,7 @@ mod python;
 mod scripts;
 mod services;
 mod shapes;
+mod webhooks;
 mod watches;
 
 use serde_json::{Value, json};

@@ -68,6 +68,12 @@ fn elements(member: &str, key: &str) -> (Value, usize) {
             let (empty, map) = (json!({"name": "a", "emptyDir": {}}), json!({"name": "b", "configMap": {"name": "b"}}));
             json!([empty, map, claim("d"), claim("e"), claim("f")])
         }
+        ("webhooks", "name") => json!(["a.b.c", "d.e.f", "g.h.i"].map(|name| json!({
+            "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://h"},
+        }))),
+        ("matchConditions", "name") => {
+            json!(["a", "b", "c"].map(|name| json!({"name": name, "expression": "object == null"})))
+        }
         ("drivers", "name") => {
             json!(["a.example.com", "b.example.com", "c.example.com"].map(|name| json!({"name": name, "nodeID": name})))
         }
