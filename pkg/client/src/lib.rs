@@ -18,6 +18,7 @@ mod leader;
 mod multiplex;
 mod recorder;
 mod service_account;
+pub mod spdy;
 mod tasks;
 
 pub use cache::{AnyCache, Cache, Change, MetadataHandler, version_number};

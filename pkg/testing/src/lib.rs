@@ -20,6 +20,7 @@ mod http;
 mod kubectl;
 mod machine;
 mod port;
+mod script;
 mod server;
 
 #[cfg(feature = "cluster")]
@@ -31,4 +32,5 @@ pub use http::{Answer, Event, Http, Watch};
 pub use kubectl::kubectl;
 pub use machine::{Machine, Switch};
 pub use port::Port;
+pub use script::{run_script, testcases};
 pub use server::{Engine, TestServer};

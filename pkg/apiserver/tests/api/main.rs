@@ -14,11 +14,10 @@ mod lists;
 mod merge_keys;
 mod patches;
 mod python;
-mod scripts;
 mod services;
 mod shapes;
-mod webhooks;
 mod watches;
+mod webhooks;
 
 use serde_json::{Value, json};
 

@@ -1,18 +1,16 @@
 //! The Python client against a fresh apiserver: testcases/python.
 
-use crate::scripts::{root, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testing::{run_script, testcases};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tour_of_the_python_client() {
-    let requirements = root().join("testcases/python/requirements.txt");
+    let requirements = testcases().join("python/requirements.txt");
     let python = environment(&requirements);
     let mut tour = Command::new(python);
-    tour.arg(root().join("testcases/python/tour.py"))
-        .env("NO_PROXY", "127.0.0.1")
-        .env("no_proxy", "127.0.0.1");
-    run(tour).await;
+    tour.arg(testcases().join("python/tour.py")).env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
+    run_script(tour).await;
 }
 
 /// The interpreter of a virtual environment with the client in it. It is kept in the target directory, and made again

@@ -19,7 +19,6 @@ mod logs;
 mod pods;
 mod route;
 mod samples;
-mod spdy;
 mod stats;
 mod stream;
 mod summary;

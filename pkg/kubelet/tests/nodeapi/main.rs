@@ -8,7 +8,6 @@ mod clients;
 #[allow(dead_code, reason = "what the runtime's own tests need")]
 mod containerd_node;
 mod direct;
-mod kubectl;
 mod logs;
 mod metrics;
 mod node;

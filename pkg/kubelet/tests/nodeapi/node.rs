@@ -193,6 +193,9 @@ impl Cluster {
         let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
         let reference = PodRef { namespace: "default".into(), name: name.into(), uid };
         let id = format!("{name}-id");
+        if more["stdinOnce"] == true {
+            self.node.runtime.once.lock().insert(id.clone());
+        }
         self.node.runtime.add_pod(&reference, network);
         self.node.pods.pods.lock().push(serde_json::from_value(made).unwrap());
         self.node.runtime.run(&reference, "c", &id, script, &self.node.log(&id));

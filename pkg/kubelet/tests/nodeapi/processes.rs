@@ -7,7 +7,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use kubelet::runtime::*;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -23,6 +23,8 @@ pub struct Processes {
     events: broadcast::Sender<Event>,
     /// Sizes that terminals were given.
     pub sizes: Arc<Mutex<Vec<(u16, u16)>>>,
+    /// Containers whose standard input ends with that of the first who attaches.
+    pub once: Mutex<BTreeSet<String>>,
 }
 
 struct Process {
@@ -39,6 +41,7 @@ impl Processes {
             running: Mutex::default(),
             events: broadcast::channel(64).0,
             sizes: Arc::default(),
+            once: Mutex::default(),
         })
     }
 
@@ -88,7 +91,8 @@ impl Processes {
         self.running.lock().insert(id.to_owned(), Arc::new(process));
         let mut stdin = child.stdin.take().unwrap();
         tokio::spawn(async move {
-            while let Some(bytes) = from_clients.recv().await {
+            // Nothing is the end.
+            while let Some(bytes) = from_clients.recv().await.filter(|bytes| !bytes.is_empty()) {
                 if stdin.write_all(&bytes).await.is_err() {
                     return;
                 }
@@ -219,6 +223,7 @@ impl Runtime for Processes {
 
     async fn attach(&self, container: &ContainerId) -> Result<Session, Error> {
         let process = self.running.lock()[&container.0].clone();
+        let once = self.once.lock().remove(&container.0);
         let (stdin, mut typed) = tokio::io::duplex(4096);
         let (mut written, stdout) = tokio::io::duplex(4096);
         let (input, mut output, mut ended) =
@@ -227,6 +232,9 @@ impl Runtime for Processes {
             let mut block = vec![0; 4096];
             while let Ok(count @ 1..) = typed.read(&mut block).await {
                 let _ = input.send(Bytes::copy_from_slice(&block[..count])).await;
+            }
+            if once {
+                let _ = input.send(Bytes::new()).await;
             }
         });
         tokio::spawn(async move {

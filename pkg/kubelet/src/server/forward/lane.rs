@@ -1,9 +1,9 @@
 //! One forwarded connection: a way for bytes and a way for what went wrong, however they are carried.
 
 use super::{Place, dial};
-use crate::server::spdy::connection as spdy;
 use crate::server::stream::channels::Protocol;
 use bytes::Bytes;
+use client::spdy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
@@ -92,8 +92,13 @@ pub async fn run(
         let (pod, uid) = (&place.pod.name, &place.pod.uid);
         let text = format!("error forwarding port {port} to pod {pod}, uid {uid}: {error}");
         let _ = to_client.send(lane.error(&text)).await;
+        end(lane.data_end(), &to_client).await;
     }
-    for message in [lane.data_end(), lane.error_end()].into_iter().flatten() {
+    end(lane.error_end(), &to_client).await;
+}
+
+async fn end(message: Option<Message>, to_client: &mpsc::Sender<Message>) {
+    if let Some(message) = message {
         let _ = to_client.send(message).await;
     }
 }
@@ -116,14 +121,21 @@ async fn carry(
         loop {
             let count = read.read(&mut block).await?;
             if count == 0 || to_client.send(lane.data(&block[..count])).await.is_err() {
+                end(lane.data_end(), to_client).await;
                 return Ok(());
             }
         }
     };
-    // When the pod has said all, nobody waits for what the client might still say: most servers close both ways.
     tokio::pin!(inwards, outwards);
     tokio::select! {
-        end = &mut outwards => end,
+        end = &mut outwards => match lane {
+            // The pod has said all, and may still listen: the client heard of it and ends in its own time.
+            Lane::Streams { .. } if end.is_ok() => {
+                let _ = inwards.await;
+                Ok(())
+            }
+            _ => end,
+        },
         end = &mut inwards => match end {
             Ok(()) => outwards.await,
             // The pod no longer listens, but may still talk.

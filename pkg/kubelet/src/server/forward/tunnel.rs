@@ -2,9 +2,9 @@
 
 use super::Place;
 use super::lane::{self, Lane};
-use crate::server::spdy::connection::{self as spdy, Connection, Event};
 use crate::server::stream::websocket::{Socket, goodbye};
 use bytes::Bytes;
+use client::spdy::{self, Connection, Event};
 use futures::{SinkExt, StreamExt};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -65,9 +65,18 @@ struct Tunnel {
     to_client: mpsc::Sender<Message>,
     /// Streams that wait for their other half, by the request they belong to.
     pairs: HashMap<String, Pair>,
-    /// The way in of each connection (none once the client has said all), by its stream.
-    open: HashMap<u32, (Option<mpsc::Sender<Bytes>>, tokio::task::AbortHandle)>,
+    /// By the stream of their bytes.
+    open: HashMap<u32, Open>,
     running: JoinSet<()>,
+}
+
+/// A connection that is carried.
+struct Open {
+    /// The way in, until the client has said all.
+    input: Option<mpsc::Sender<Bytes>>,
+    /// The stream for errors.
+    error: u32,
+    running: tokio::task::AbortHandle,
 }
 
 #[derive(Default)]
@@ -83,20 +92,24 @@ impl Tunnel {
         match event {
             Event::Opened(stream, headers) => self.opened(stream, &headers).await,
             Event::Data(stream, bytes) => {
-                if let Some((Some(input), _)) = self.open.get(&stream) {
+                if let Some(Open { input: Some(input), .. }) = self.open.get(&stream) {
                     // A connection that has ended takes nothing more.
                     let _ = input.send(bytes).await;
                 }
             }
             // The end of the input; what comes out is still carried.
             Event::Closed(stream) => {
-                if let Some((input, _)) = self.open.get_mut(&stream) {
-                    *input = None;
+                if let Some(open) = self.open.get_mut(&stream) {
+                    open.input = None;
                 }
             }
             Event::Reset(stream) => {
-                if let Some((_, running)) = self.open.remove(&stream) {
-                    running.abort();
+                if let Some(open) = self.open.remove(&stream)
+                    && !open.running.is_finished()
+                {
+                    open.running.abort();
+                    // kubectl waits for the end of this one, too.
+                    let _ = self.to_client.send(Message::Binary(spdy::end(open.error))).await;
                 }
             }
             Event::GoAway => {}
@@ -130,8 +143,8 @@ impl Tunnel {
             from_client,
             self.to_client.clone(),
         ));
-        self.open.retain(|_, (_, running)| !running.is_finished());
-        self.open.insert(data, (Some(input), running));
+        self.open.retain(|_, open| !open.running.is_finished());
+        self.open.insert(data, Open { input: Some(input), error, running });
     }
 
     async fn refuse(&self, stream: u32) {

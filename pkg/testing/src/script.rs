@@ -1,11 +1,11 @@
-//! Scripts of other clients, run against a fresh apiserver.
+//! Scripts of clients, run against a fresh apiserver.
 
+use crate::TestServer;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use testing::TestServer;
 
 /// Runs a script to its end and expects it to succeed; what it printed is shown where it does not.
-pub async fn run(mut script: Command) {
+pub async fn run_script(mut script: Command) {
     let mut server = TestServer::start().await;
     script.env("KUBECONFIG", server.data_dir().join("admin.kubeconfig"));
     let output = tokio::task::spawn_blocking(move || script.output().expect("the script starts"));
@@ -18,7 +18,7 @@ pub async fn run(mut script: Command) {
     println!("{}", failures.join("\n"));
 }
 
-/// The workspace.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+/// The folder of what people try: `testcases`.
+pub fn testcases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testcases").canonicalize().expect("the workspace")
 }

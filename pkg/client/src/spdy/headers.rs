@@ -1,27 +1,29 @@
 //! Header blocks: names and values, in one zlib stream for the whole life of a connection.
 //!
 //! zlib would take SPDY's dictionary by a call that not every implementation has. A stored block that holds the
-//! dictionary, put before the client's data, does the same: what follows may refer to it.
+//! dictionary, put before the other side's data, does the same: what follows may refer to it.
 
 use super::dictionary::dictionary;
 use super::frame::Malformed;
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use std::collections::BTreeMap;
 
 /// Headers are small; more than this is an attack.
 const LARGEST: usize = 64 * 1024;
-/// Two bytes that begin a zlib stream, four that name its dictionary.
-const ZLIB_HEAD: usize = 6;
+/// Two bytes begin a zlib stream; four more name its dictionary, where the second byte says that it has one.
+const ZLIB_HEAD: usize = 2;
+const ZLIB_DICTIONARY: usize = 4;
+const HAS_DICTIONARY: u8 = 0x20;
 
-/// Reads the client's headers.
+/// Reads the other side's headers.
 pub struct Reader {
     inflate: Decompress,
-    /// What is still to come of zlib's own head.
-    head: usize,
+    /// It is at its very beginning, before zlib's own head.
+    is_new: bool,
 }
 
-/// Writes our own headers: always none.
+/// Writes our own headers, as they are: they are few, and need no dictionary.
 pub struct Writer(Compress);
 
 impl Reader {
@@ -39,14 +41,16 @@ impl Reader {
             .decompress_vec(&block, &mut known, FlushDecompress::Sync)
             .expect("a stored block is always good");
         debug_assert_eq!(known, dictionary);
-        Reader { inflate, head: ZLIB_HEAD }
+        Reader { inflate, is_new: true }
     }
 
     /// Names (in lower case) and values of a block.
     pub fn read(&mut self, mut block: &[u8]) -> Result<BTreeMap<String, String>, Malformed> {
-        let skipped = self.head.min(block.len());
-        self.head -= skipped;
-        block = &block[skipped..];
+        if std::mem::take(&mut self.is_new) {
+            let flags = block.get(1).ok_or(Malformed("headers that are cut short"))?;
+            let head = if flags & HAS_DICTIONARY == 0 { ZLIB_HEAD } else { ZLIB_HEAD + ZLIB_DICTIONARY };
+            block = block.get(head..).ok_or(Malformed("headers that are cut short"))?;
+        }
         let mut plain = Vec::new();
         while !block.is_empty() {
             if plain.len() >= LARGEST {
@@ -81,10 +85,17 @@ impl Writer {
         Writer(Compress::new(Compression::none(), true))
     }
 
-    /// A block without headers.
-    pub fn none(&mut self) -> Bytes {
-        let mut block = Vec::with_capacity(64);
-        self.0.compress_vec(&[0; 4], &mut block, FlushCompress::Sync).expect("memory takes everything");
+    /// A block of headers.
+    pub fn write(&mut self, headers: &[(&str, &str)]) -> Bytes {
+        let mut plain = Vec::new();
+        plain.put_u32(headers.len() as u32);
+        for text in headers.iter().flat_map(|(name, value)| [name.to_ascii_lowercase(), (*value).to_owned()])
+        {
+            plain.put_u32(text.len() as u32);
+            plain.put_slice(text.as_bytes());
+        }
+        let mut block = Vec::with_capacity(plain.len() + 64);
+        self.0.compress_vec(&plain, &mut block, FlushCompress::Sync).expect("memory takes everything");
         block.into()
     }
 }
@@ -118,7 +129,7 @@ mod tests {
         let mut inflate = Decompress::new(true);
         for _ in 0..3 {
             let mut plain = Vec::with_capacity(64);
-            inflate.decompress_vec(&writer.none(), &mut plain, FlushDecompress::Sync).unwrap();
+            inflate.decompress_vec(&writer.write(&[]), &mut plain, FlushDecompress::Sync).unwrap();
             assert_eq!(plain, [0; 4]);
         }
     }

@@ -99,7 +99,7 @@ pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, Malformed> {
     }))
 }
 
-/// The bytes of a frame that a server sends.
+/// The bytes of a frame.
 pub fn encode(frame: &Frame) -> Bytes {
     let mut bytes = BytesMut::new();
     let mut control = |kind: u16, body: &[&[u8]]| {
