@@ -1,14 +1,18 @@
-//! What scripts for upstream's kubectl write and clap does not understand: `--force=true`, `--all=false`.
+//! What scripts for upstream's kubectl write and clap does not understand: `--force=true`, `--all=false`, and
+//! `--user` and `--cluster` behind a command that has no such flag of its own.
 
 use clap::{ArgAction, Command};
 use std::ffi::OsString;
+
+/// Flags of the kubeconfig whose names some commands use for something else.
+const OF_KUBECONFIG: [&str; 2] = ["user", "cluster"];
 
 /// The arguments, with `--flag=true` as `--flag` and without `--flag=false`, for flags that are on or off. What stands
 /// behind `--` belongs to somebody else.
 pub fn normalised(arguments: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
     let mut switches = switches_of(command);
     let mut command = command;
-    let mut normal = Vec::new();
+    let (mut normal, mut first) = (Vec::new(), Vec::new());
     let mut arguments = arguments;
     while let Some(argument) = arguments.next() {
         let text = argument.to_str().unwrap_or_default();
@@ -16,6 +20,15 @@ pub fn normalised(arguments: impl Iterator<Item = OsString>, command: &Command) 
             normal.push(argument);
             normal.extend(arguments);
             break;
+        }
+        if let Some(rest) = text.strip_prefix("--")
+            && let name = rest.split('=').next().unwrap_or_default()
+            && OF_KUBECONFIG.contains(&name)
+            && !command.get_arguments().any(|own| own.get_long() == Some(name))
+        {
+            let value = if rest.contains('=') { None } else { arguments.next() };
+            first.extend([Some(argument), value].into_iter().flatten());
+            continue;
         }
         if let Some(found) = (!normal.is_empty()).then(|| command.find_subcommand(text)).flatten() {
             command = found;
@@ -27,6 +40,8 @@ pub fn normalised(arguments: impl Iterator<Item = OsString>, command: &Command) 
             _ => normal.push(argument),
         }
     }
+    let behind_name = normal.len().min(1);
+    normal.splice(behind_name..behind_name, first);
     normal
 }
 
@@ -61,5 +76,6 @@ mod tests {
         check("kubectl delete --wait=false", "kubectl delete --wait=false");
         check("kubectl delete -- --force=true", "kubectl delete -- --force=true");
         check("kubectl --force=true", "kubectl --force=true");
+        check("kubectl delete a --user=me --cluster home b", "kubectl --user=me --cluster home delete a b");
     }
 }

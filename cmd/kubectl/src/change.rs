@@ -28,9 +28,15 @@ pub struct ChangeFlags {
     /// Who the changes are recorded for.
     #[arg(long)]
     pub field_manager: Option<String>,
+    /// The template, for -o go-template and -o jsonpath.
+    #[arg(long)]
+    pub template: Option<String>,
     /// Also show who set which field.
     #[arg(long)]
     pub show_managed_fields: bool,
+    /// Accepted as upstream's: what is missing is never an error.
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
+    pub allow_missing_template_keys: Option<String>,
 }
 
 /// What is only pretended, and where.
@@ -66,7 +72,7 @@ impl ChangeFlags {
 
     /// Says what was done, or shows the object where that was asked for.
     pub fn show(&self, resource: &Resource, object: &Value, done: &str) -> Result<()> {
-        match Output::parse(self.output.as_deref())? {
+        match Output::parse_with(self.output.as_deref(), self.template.as_deref())? {
             Output::Table => println!("{} {done}{}", resource.named(name_of(object)), self.dry_run.suffix()),
             Output::Name => println!("{}", resource.named(name_of(object))),
             Output::Wide => bail!("unable to match a printer suitable for the output format \"wide\""),
@@ -138,7 +144,7 @@ pub async fn create(
     done: &str,
 ) -> Result<Value> {
     let made = if flags.dry_run == DryRun::Client {
-        object.clone()
+        unsent(connection, object)
     } else {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&connection.namespace);
         let path = format!("{}{}", resource.path(Some(namespace)), flags.query(manager));
@@ -146,6 +152,37 @@ pub async fn create(
     };
     flags.show(resource, &made, done)?;
     Ok(made)
+}
+
+/// An object that a command made and does not send, as upstream shows it: in no namespace unless one was named, and with
+/// the empty parts that its types write.
+pub fn unsent(connection: &Connection, object: &Value) -> Value {
+    let mut object = object.clone();
+    if !connection.namespace_is_given
+        && let Some(metadata) = object["metadata"].as_object_mut()
+    {
+        metadata.remove("namespace");
+    }
+    let nothing = || Value::Object(Map::new());
+    match object["kind"].as_str().unwrap_or_default() {
+        "Namespace" => {
+            object["spec"] = nothing();
+            object["status"] = nothing();
+        }
+        "Pod" | "Deployment" | "Job" | "CronJob" | "ResourceQuota" => object["status"] = nothing(),
+        "Service" | "Ingress" => object["status"]["loadBalancer"] = nothing(),
+        "PodDisruptionBudget" => {
+            for field in ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"] {
+                object["status"][field] = 0.into();
+            }
+        }
+        "HorizontalPodAutoscaler" => {
+            object["status"]["currentMetrics"] = Value::Null;
+            object["status"]["desiredReplicas"] = 0.into();
+        }
+        _ => {}
+    }
+    object
 }
 
 /// Sends a merge patch.

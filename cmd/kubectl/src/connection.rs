@@ -3,12 +3,19 @@
 use anyhow::{Context, Result, bail};
 use http::{Method, Request, header};
 use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use serde_json::Value;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{self, protocol::Role};
+
+/// A socket that messages go over.
+pub type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// What every command may be told about the cluster.
 #[derive(clap::Args, Clone, Default)]
@@ -19,6 +26,13 @@ pub struct ClusterFlags {
     /// The context of the kubeconfig to use.
     #[arg(long, global = true)]
     pub context: Option<String>,
+    // These two are not global for clap, since some commands have flags of these names: see `arguments`.
+    /// The cluster of the kubeconfig to use.
+    #[arg(long, hide_short_help = true)]
+    pub cluster: Option<String>,
+    /// The user of the kubeconfig to be.
+    #[arg(long, hide_short_help = true)]
+    pub user: Option<String>,
     /// The namespace to look in.
     #[arg(long, short, global = true)]
     pub namespace: Option<String>,
@@ -58,6 +72,27 @@ pub struct ClusterFlags {
     /// How much to tell: from 6 on, every request and its answer's status.
     #[arg(long = "v", short = 'v', global = true, hide_short_help = true, default_value_t = 0)]
     pub verbosity: u8,
+    /// End with an error where the server warned.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub warnings_as_errors: bool,
+    /// Accepted as upstream's.
+    #[arg(long, global = true, hide = true)]
+    pub disable_compression: bool,
+    /// Accepted as upstream's.
+    #[arg(long, global = true, hide = true)]
+    pub match_server_version: bool,
+}
+
+/// How often the server warned.
+static WARNINGS: AtomicUsize = AtomicUsize::new(0);
+
+/// An error if the server warned.
+pub fn refuse_warnings() -> Result<()> {
+    match WARNINGS.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        1 => bail!("1 warning received"),
+        count => bail!("{count} warnings received"),
+    }
 }
 
 /// A cluster, and the namespace that is meant where none is named.
@@ -84,10 +119,15 @@ const TELLS_REQUESTS: u8 = 6;
 /// The admin's kubeconfig on a control plane.
 const ADMIN: &str = "/etc/kubernetes/admin.conf";
 
-const NO_KUBECONFIG: &str = "no kubeconfig was found, so there is no cluster to talk to.\n\
+/// There is nobody to talk to.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no kubeconfig was found, so there is no cluster to talk to.\n\
     On the control plane: export KUBECONFIG=/etc/kubernetes/admin.conf (as root).\n\
     Elsewhere: copy that file to ~/.kube/config.\n\
-    No cluster yet? kubeadm init makes one.";
+    No cluster yet? kubeadm init makes one."
+)]
+struct NoKubeconfig;
 
 impl Connection {
     /// Connects as the kubeconfig says; nothing is sent yet.
@@ -95,7 +135,12 @@ impl Connection {
         let request_timeout = crate::duration::parse(&flags.request_timeout).context("--request-timeout")?;
         let request_timeout = (!request_timeout.is_zero()).then_some(request_timeout);
         let kubeconfig = read_kubeconfig(flags)?;
-        let options = KubeConfigOptions { context: flags.context.clone(), ..KubeConfigOptions::default() };
+        check_names(&kubeconfig, flags)?;
+        let options = KubeConfigOptions {
+            context: flags.context.clone(),
+            cluster: flags.cluster.clone(),
+            user: flags.user.clone(),
+        };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .context("the kubeconfig cannot be used")?;
@@ -131,6 +176,25 @@ impl Connection {
             request_timeout,
             tells_requests,
         })
+    }
+
+    /// As `open`; without any kubeconfig a connection that leads nowhere, for what is only pretended.
+    pub async fn open_or_offline(flags: &ClusterFlags) -> Result<Connection> {
+        match Connection::open(flags).await {
+            Err(error) if error.is::<NoKubeconfig>() => {
+                let config = Config::new(http::Uri::from_static("http://localhost:8080"));
+                Ok(Connection {
+                    client: Client::try_from(config)?,
+                    namespace: flags.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+                    namespace_is_given: flags.namespace.is_some(),
+                    server: "localhost:8080".to_owned(),
+                    cache: None,
+                    request_timeout: None,
+                    tells_requests: false,
+                })
+            }
+            opened => opened,
+        }
     }
 
     /// An object or a list.
@@ -182,6 +246,7 @@ impl Connection {
                 let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
                 let text = quoted.unwrap_or(text).replace("\\\"", "\"");
                 eprintln!("Warning: {text}");
+                WARNINGS.fetch_add(1, Ordering::Relaxed);
             }
             let status = response.status();
             let bytes = response.into_body().collect().await.context("the answer broke off")?.to_bytes();
@@ -202,6 +267,32 @@ impl Connection {
                 format!("Unable to connect to the server at {}: no answer in {timeout:?}", self.server);
             Err(Unreachable(message).into())
         })
+    }
+
+    /// A WebSocket that speaks a protocol.
+    pub async fn upgrade(&self, path: &str, protocol: &'static str) -> Result<Socket> {
+        let request = Request::get(path)
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, "websocket")
+            .header(header::SEC_WEBSOCKET_VERSION, "13")
+            .header(header::SEC_WEBSOCKET_KEY, tungstenite::handshake::client::generate_key())
+            .header(header::SEC_WEBSOCKET_PROTOCOL, protocol)
+            .body(Body::empty())?;
+        let opening = async {
+            let response = self.client.send(request).await.map_err(|error| self.unreachable(error))?;
+            let status = response.status();
+            if status != http::StatusCode::SWITCHING_PROTOCOLS {
+                let bytes = response.into_body().collect().await.context("the answer broke off")?.to_bytes();
+                return Err(refusal(status, &String::from_utf8_lossy(&bytes)).into());
+            }
+            if response.headers().get(header::SEC_WEBSOCKET_PROTOCOL).is_none_or(|agreed| agreed != protocol)
+            {
+                bail!("the server does not speak {protocol}");
+            }
+            let upgraded = hyper::upgrade::on(response).await.context("the server did not go on")?;
+            Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
+        };
+        self.in_time(opening).await
     }
 
     /// A stream of what the server sends: a watch, or a log.
@@ -315,6 +406,27 @@ fn refusal(status: http::StatusCode, text: &str) -> Refusal {
     }
 }
 
+/// Whether what flags name is in the kubeconfig.
+fn check_names(kubeconfig: &Kubeconfig, flags: &ClusterFlags) -> Result<()> {
+    if let Some(name) = &flags.context
+        && !kubeconfig.contexts.iter().any(|own| own.name == *name)
+    {
+        let names: Vec<&str> = kubeconfig.contexts.iter().map(|own| own.name.as_str()).collect();
+        bail!("context was not found for specified context: {name} (there are: {})", names.join(", "));
+    }
+    if let Some(name) = &flags.cluster
+        && !kubeconfig.clusters.iter().any(|own| own.name == *name)
+    {
+        bail!("no server found for cluster {name:?}");
+    }
+    if let Some(name) = &flags.user
+        && !kubeconfig.auth_infos.iter().any(|own| own.name == *name)
+    {
+        bail!("auth info {name:?} does not exist");
+    }
+    Ok(())
+}
+
 /// Certificates that flags name instead of the kubeconfig.
 fn use_certificates(config: &mut Config, flags: &ClusterFlags) {
     let path = |path: &PathBuf| path.display().to_string();
@@ -363,7 +475,10 @@ pub fn is_not_found(error: &anyhow::Error) -> bool {
 /// The kubeconfig that is meant: the flag's, the environment's, the user's, or the admin's on a control plane.
 pub fn read_kubeconfig(flags: &ClusterFlags) -> Result<Kubeconfig> {
     if let Some(path) = &flags.kubeconfig {
-        return Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()));
+        return match Kubeconfig::read_from(path) {
+            Err(KubeconfigError::ReadConfig(error, _)) => bail!("read {}: {error}", path.display()),
+            config => config.with_context(|| format!("read {}", path.display())),
+        };
     }
     match Kubeconfig::read() {
         Ok(config) if !config.clusters.is_empty() => Ok(config),
@@ -373,7 +488,7 @@ pub fn read_kubeconfig(flags: &ClusterFlags) -> Result<Kubeconfig> {
             {
                 return Ok(config);
             }
-            bail!(NO_KUBECONFIG)
+            Err(NoKubeconfig.into())
         }
         Err(error) => Err(error).context("read the kubeconfig"),
     }

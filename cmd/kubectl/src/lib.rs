@@ -10,6 +10,7 @@
 mod arguments;
 mod change;
 mod commands;
+mod completion;
 mod connection;
 mod documents;
 mod duration;
@@ -25,6 +26,7 @@ mod schemas;
 mod select;
 mod session;
 mod suggest;
+mod usage;
 mod yaml;
 
 use anyhow::Result;
@@ -137,9 +139,12 @@ enum Command {
     Version(commands::server::VersionFlags),
     /// Completions for a shell, for example: source <(kubectl completion bash)
     Completion {
-        /// bash, zsh, fish or elvish.
-        shell: clap_complete::Shell,
+        /// The shell.
+        shell: completion::Shell,
     },
+    /// Commands of others: programs kubectl-NAME on the PATH.
+    #[command(subcommand)]
+    Plugin(commands::plugin::Command),
     /// Store a Python function, under the name of its file.
     Register(commands::functions::FileFlags),
     /// Store a function's new code.
@@ -151,13 +156,17 @@ enum Command {
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     cli::end_with_the_reader();
-    let arguments = arguments::normalised(arguments, &Cli::command());
-    let cli = match Cli::try_parse_from(arguments) {
+    let mut command = Cli::command();
+    let arguments: Vec<OsString> = arguments.collect();
+    if let Some(answer) = completion::answer(&arguments, &mut command) {
+        print!("{answer}");
+        return ExitCode::SUCCESS;
+    }
+    commands::plugin::become_plugin(&arguments, &command);
+    let arguments = arguments::normalised(arguments.into_iter(), &command);
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1).min(1));
-        }
+        Err(error) => return misused(&error, &arguments, &mut command),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ran = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(cli)));
@@ -173,6 +182,28 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Shows the help that was asked for, or says what is wrong with the command line.
+fn misused(error: &clap::Error, arguments: &[OsString], command: &mut clap::Command) -> ExitCode {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        // kubectl alone, and kubectl config alone, are questions and no faults.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            print!("{}", error.render());
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    match usage::complaint(error, &completion::path(arguments, command)) {
+        Some(complaint) => eprintln!("{complaint}"),
+        None => drop(error.print()),
+    }
+    ExitCode::FAILURE
 }
 
 async fn run(cli: Cli) -> Result<ExitCode> {
@@ -220,12 +251,14 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Debug(flags) => return commands::debug::run(cluster, flags).await,
         Command::Config(command) => commands::config::run(cluster, command)?,
         Command::Version(flags) => commands::server::version(cluster, flags).await?,
-        Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "kubectl", &mut std::io::stdout());
-        }
+        Command::Completion { shell } => print!("{}", shell.script()),
+        Command::Plugin(command) => commands::plugin::run(&command)?,
         Command::Register(flags) => commands::functions::register(cluster, flags).await?,
         Command::Update(flags) => commands::functions::update(cluster, flags).await?,
         Command::Trigger(flags) => commands::functions::trigger(cluster, flags).await?,
+    }
+    if cluster.warnings_as_errors {
+        connection::refuse_warnings()?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -50,16 +50,38 @@ impl FileFlags {
     /// The objects, ready to be sent.
     pub async fn manifests(&self, connection: &Connection) -> Result<Manifests> {
         let documents = self.documents().await?;
-        let mut manifests = Manifests {
-            catalogue: Catalogue::load(connection).await?,
-            schemas: Schemas::default(),
-            all: Vec::new(),
-        };
-        for document in documents {
-            let manifest = manifests.prepare(connection, document).await?;
-            manifests.all.push(manifest);
+        Manifests::prepared(connection, Catalogue::load(connection).await?, documents).await
+    }
+
+    /// The objects, each with its kind, which the server must have.
+    pub async fn objects(&self, connection: &Connection) -> Result<Vec<(Resource, Value)>> {
+        let mut manifests = self.manifests(connection).await?;
+        let mut objects = Vec::new();
+        for index in 0..manifests.all.len() {
+            let resource = manifests.resource(connection, index).await?;
+            objects.push((resource, manifests.all[index].value.take()));
         }
-        Ok(manifests)
+        Ok(objects)
+    }
+
+    /// The objects, without asking a server: a kind is what the file says.
+    pub async fn local_objects(&self, connection: &Connection) -> Result<Vec<(Resource, Value)>> {
+        let manifests =
+            Manifests::prepared(connection, Catalogue::default(), self.documents().await?).await?;
+        Ok(manifests.all.into_iter().map(|manifest| (unseen(&manifest.value), manifest.value)).collect())
+    }
+}
+
+/// The kind of an object that no server was asked about.
+pub fn unseen(value: &Value) -> Resource {
+    let text = |field: &str| value[field].as_str().unwrap_or_default();
+    let api_version = text("apiVersion");
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    Resource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: text("kind").to_owned(),
+        ..Resource::default()
     }
 }
 
@@ -84,6 +106,19 @@ pub struct Manifests {
 }
 
 impl Manifests {
+    async fn prepared(
+        connection: &Connection,
+        catalogue: Catalogue,
+        documents: Vec<Document>,
+    ) -> Result<Manifests> {
+        let mut manifests = Manifests { catalogue, schemas: Schemas::default(), all: Vec::new() };
+        for document in documents {
+            let manifest = manifests.prepare(connection, document).await?;
+            manifests.all.push(manifest);
+        }
+        Ok(manifests)
+    }
+
     async fn prepare(&mut self, connection: &Connection, document: Document) -> Result<Manifest> {
         let value = self.read(connection, &document).await;
         let version = |kind: &str| self.catalogue.of_kind(kind).map(Resource::api_version);

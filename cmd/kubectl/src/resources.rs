@@ -84,6 +84,7 @@ const ALIASES: [(&str, &str); 3] = [
 ];
 
 /// Everything the server has, in the order it prefers.
+#[derive(Default)]
 pub struct Catalogue(Vec<Resource>);
 
 impl Catalogue {
@@ -165,7 +166,19 @@ impl Catalogue {
 
     /// Those of a category, such as `all`.
     pub fn category(&self, name: &str) -> Vec<&Resource> {
-        self.0.iter().filter(|resource| resource.categories.iter().any(|own| own == name)).collect()
+        let of_category = |resource: &&Resource| resource.categories.iter().any(|own| own == name);
+        self.preferred().into_iter().filter(of_category).collect()
+    }
+
+    /// Each once, in the version that the server prefers.
+    pub fn preferred(&self) -> Vec<&Resource> {
+        let mut found: Vec<&Resource> = Vec::new();
+        for resource in &self.0 {
+            if !found.iter().any(|own| own.group == resource.group && own.plural == resource.plural) {
+                found.push(resource);
+            }
+        }
+        found
     }
 }
 

@@ -1,10 +1,9 @@
 //! Which objects a command is about: `pod web`, `pods a b`, `pod/a svc/b`, `pods -l app=x`, `pods,services`, `all`.
 
 use crate::connection::Connection;
-use crate::documents;
+use crate::manifests::FileFlags;
 use crate::resources::{Catalogue, Resource};
-use anyhow::{Context, Result, bail};
-use api::dialect;
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 /// Flags that choose objects.
@@ -40,12 +39,8 @@ pub struct ObjectFlags {
     /// In all namespaces.
     #[arg(long, short = 'A')]
     pub all_namespaces: bool,
-    /// Files or folders that name the objects; `-` is standard input.
-    #[arg(long, short)]
-    pub filename: Vec<String>,
-    /// Also folders below folders.
-    #[arg(long, short = 'R')]
-    pub recursive: bool,
+    #[command(flatten)]
+    pub files: FileFlags,
 }
 
 impl ObjectFlags {
@@ -56,7 +51,7 @@ impl ObjectFlags {
 
     /// The objects, as the server has them; `local`: as files have them, and no server is asked.
     pub async fn choose(&self, connection: &Connection, local: bool) -> Result<Vec<(Resource, Value)>> {
-        if !self.filename.is_empty() {
+        if self.files.any() {
             return self.of_files(connection, local).await;
         }
         if local {
@@ -80,59 +75,14 @@ impl ObjectFlags {
     }
 
     async fn of_files(&self, connection: &Connection, local: bool) -> Result<Vec<(Resource, Value)>> {
-        let catalogue = if local { None } else { Some(Catalogue::load(connection).await?) };
-        let mut found = from_files(connection, catalogue.as_ref(), &self.filename, self.recursive).await?;
-        if !local {
-            for (resource, value) in &mut found {
-                *value = connection.get(&path_of(resource, value)).await?;
-            }
+        if local {
+            return self.files.local_objects(connection).await;
+        }
+        let mut found = self.files.objects(connection).await?;
+        for (resource, value) in &mut found {
+            *value = connection.get(&path_of(resource, value)).await?;
         }
         Ok(found)
-    }
-}
-
-/// The objects that files hold, each with its kind and, where it has one, its namespace. Without a catalogue no server is
-/// asked, and a kind is what the file says.
-pub async fn from_files(
-    connection: &Connection,
-    catalogue: Option<&Catalogue>,
-    files: &[String],
-    recursive: bool,
-) -> Result<Vec<(Resource, Value)>> {
-    let mut found = Vec::new();
-    for document in documents::read(files, recursive).await? {
-        let place = document.place.to_string();
-        let version = |kind: &str| catalogue?.of_kind(kind).map(Resource::api_version);
-        let mut value = dialect::translate(document.value, version).with_context(|| place.clone())?.value;
-        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
-        let (api_version, kind) = (text("apiVersion"), text("kind"));
-        let resource = match catalogue {
-            None => unseen(&api_version, &kind),
-            Some(catalogue) => {
-                let found = catalogue.of(&api_version, &kind);
-                found
-                    .with_context(|| {
-                        format!("{place}: no matches for kind \"{kind}\" in version \"{api_version}\"")
-                    })?
-                    .clone()
-            }
-        };
-        if resource.namespaced && value["metadata"]["namespace"].as_str().is_none() {
-            value["metadata"]["namespace"] = connection.namespace.clone().into();
-        }
-        found.push((resource, value));
-    }
-    Ok(found)
-}
-
-/// A kind that no server was asked about.
-fn unseen(api_version: &str, kind: &str) -> Resource {
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    Resource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        kind: kind.to_owned(),
-        ..Resource::default()
     }
 }
 

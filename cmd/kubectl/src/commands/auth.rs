@@ -2,6 +2,7 @@
 
 use crate::change::ChangeFlags;
 use crate::connection::{ClusterFlags, Connection, is_not_found};
+use crate::manifests::FileFlags;
 use crate::output::{Output, table};
 use crate::resources::{Catalogue, Resource};
 use crate::select::{self, path_of};
@@ -54,12 +55,8 @@ pub struct CanI {
 /// What `reconcile` is told.
 #[derive(clap::Args)]
 pub struct Reconcile {
-    /// Files or folders of roles and bindings.
-    #[arg(long, short, required = true)]
-    filename: Vec<String>,
-    /// Also folders below folders.
-    #[arg(long, short = 'R')]
-    recursive: bool,
+    #[command(flatten)]
+    files: FileFlags,
     /// Take away permissions that files do not name.
     #[arg(long)]
     remove_extra_permissions: bool,
@@ -207,9 +204,10 @@ async fn whoami(connection: &Connection, output: Option<&str>) -> Result<ExitCod
 }
 
 async fn reconcile(connection: &Connection, flags: Reconcile) -> Result<ExitCode> {
-    let catalogue = Catalogue::load(connection).await?;
-    let wanted = select::from_files(connection, Some(&catalogue), &flags.filename, flags.recursive).await?;
-    for (resource, object) in wanted {
+    if !flags.files.any() {
+        bail!("must specify one of -f and -k");
+    }
+    for (resource, object) in flags.files.objects(connection).await? {
         if resource.group != "rbac.authorization.k8s.io" {
             eprintln!("skipping {}: it is no role or binding", resource.named(select::name_of(&object)));
             continue;

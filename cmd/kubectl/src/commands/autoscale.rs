@@ -85,6 +85,11 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
 /// What the pods' use is measured by.
 fn metrics(flags: &Flags) -> Result<Vec<Value>> {
     let percent = (flags.cpu_percent >= 0).then(|| format!("{}%", flags.cpu_percent));
+    if percent.is_some() {
+        eprintln!(
+            "Flag --cpu-percent has been deprecated, Use --cpu with percentage or resource quantity format (e.g., '70%' for utilization or '500m' for milliCPU)."
+        );
+    }
     let wanted = [("cpu", flags.cpu.as_ref().or(percent.as_ref())), ("memory", flags.memory.as_ref())];
     let metric = |(name, target): (&str, &String)| {
         let target =

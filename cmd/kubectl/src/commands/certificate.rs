@@ -2,6 +2,7 @@
 
 use crate::change::ChangeFlags;
 use crate::connection::{ClusterFlags, Connection};
+use crate::manifests::FileFlags;
 use crate::resources::Resource;
 use crate::select::ObjectFlags;
 use anyhow::{Result, bail};
@@ -22,9 +23,8 @@ pub enum Command {
 pub struct Flags {
     /// The names of requests.
     names: Vec<String>,
-    /// Files that name the requests.
-    #[arg(long, short)]
-    filename: Vec<String>,
+    #[command(flatten)]
+    files: FileFlags,
     /// Also where the opposite was said already.
     #[arg(long)]
     force: bool,
@@ -38,7 +38,7 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
         Command::Approve(flags) => (flags, "Approved", "Denied", "approved"),
         Command::Deny(flags) => (flags, "Denied", "Approved", "denied"),
     };
-    if flags.names.is_empty() && flags.filename.is_empty() {
+    if flags.names.is_empty() && !flags.files.any() {
         bail!("one or more CSRs must be specified as <name> or -f <filename>");
     }
     let connection = Connection::open(cluster).await?;
@@ -53,8 +53,8 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<()> {
 }
 
 async fn requests(connection: &Connection, flags: &Flags) -> Result<Vec<(Resource, Value)>> {
-    if !flags.filename.is_empty() {
-        let objects = ObjectFlags { filename: flags.filename.clone(), ..ObjectFlags::default() };
+    if flags.files.any() {
+        let objects = ObjectFlags { files: flags.files.clone(), ..ObjectFlags::default() };
         return objects.choose(connection, false).await;
     }
     let resource = Resource {

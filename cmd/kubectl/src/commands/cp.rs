@@ -260,8 +260,8 @@ fn unpack(archive: impl Read, prefix: &str, target: &Path) -> Result<usize> {
             _ => {
                 if !warned {
                     eprintln!(
-                        "warning: skipping link: \"{}\" (consider using \"kubectl exec POD -- tar cf - PATH | tar xf -\")",
-                        path.display()
+                        "warning: skipping symlink: {place:?} -> {:?} (consider using \"kubectl exec POD -- tar cf - {path:?} | tar xf -\")",
+                        entry.link_name()?.unwrap_or_default(),
                     );
                 }
                 warned = true;

@@ -184,7 +184,7 @@ fn quoted(resource: &Resource, name: &str) -> String {
 /// The objects that are meant; of named ones only the name is known.
 async fn choose(connection: &Connection, flags: &Flags) -> Result<Vec<(Resource, Value)>> {
     if flags.files.any() {
-        return from_files(connection, &flags.files).await;
+        return flags.files.objects(connection).await;
     }
     let many = flags.selector.is_some() || flags.field_selector.is_some() || flags.all;
     if let [name] = flags.words.as_slice()
@@ -228,16 +228,6 @@ async fn choose(connection: &Connection, flags: &Flags) -> Result<Vec<(Resource,
         let list = connection.get(&path).await?;
         let items = list["items"].as_array().cloned().unwrap_or_default();
         chosen.extend(items.into_iter().map(|item| (target.resource.clone(), item)));
-    }
-    Ok(chosen)
-}
-
-async fn from_files(connection: &Connection, files: &FileFlags) -> Result<Vec<(Resource, Value)>> {
-    let mut manifests = files.manifests(connection).await?;
-    let mut chosen = Vec::new();
-    for index in 0..manifests.all.len() {
-        let resource = manifests.resource(connection, index).await?;
-        chosen.push((resource, manifests.all[index].value.clone()));
     }
     Ok(chosen)
 }

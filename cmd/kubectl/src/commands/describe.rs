@@ -1,14 +1,19 @@
-//! `kubectl describe`: an object as people read it, and what happened to it. Pods, nodes, deployments and services have
-//! upstream's layout; other kinds are shown whole.
+//! `kubectl describe`: an object as people read it, and what happened to it. Kinds that upstream has a layout for have the
+//! same here; other kinds are shown whole.
 
+mod access;
+mod config;
 mod generic;
+mod network;
 mod node;
 mod page;
 mod pod;
-mod service;
+mod request;
+mod storage;
+mod volume;
 mod workload;
 
-use crate::connection::{ClusterFlags, Connection};
+use crate::connection::{ClusterFlags, Connection, Refusal};
 use crate::manifests::FileFlags;
 use crate::resources::Resource;
 use crate::select::{self, SelectFlags, name_of};
@@ -56,8 +61,8 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
             print!("\n\n");
         }
         let mut page = Page::default();
-        describe(&connection, resource, object, &mut page).await?;
-        if flags.show_events && resource.kind != "Event" {
+        describe(&connection, resource, object, &mut page).await;
+        if flags.show_events && has_events(resource) {
             events(&connection, object, &mut page).await?;
         }
         print!("{}", page.text());
@@ -66,53 +71,102 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
 }
 
 async fn of_files(connection: &Connection, files: &FileFlags) -> Result<Vec<(Resource, Value)>> {
-    let mut manifests = files.manifests(connection).await?;
-    let mut found = Vec::new();
-    for index in 0..manifests.all.len() {
-        let resource = manifests.resource(connection, index).await?;
-        let object = connection.get(&select::path_of(&resource, &manifests.all[index].value)).await?;
-        found.push((resource, object));
+    let mut found = files.objects(connection).await?;
+    for (resource, object) in &mut found {
+        *object = connection.get(&select::path_of(resource, object)).await?;
     }
     Ok(found)
 }
 
-async fn describe(
-    connection: &Connection,
-    resource: &Resource,
-    object: &Value,
-    page: &mut Page,
-) -> Result<()> {
+async fn describe(connection: &Connection, resource: &Resource, object: &Value, page: &mut Page) {
+    let (name, namespace) = (name_of(object), object["metadata"]["namespace"].as_str().unwrap_or_default());
+    // What cannot be had is not shown: the object itself can.
+    let get = |path: String| async move { connection.get(&path).await.unwrap_or_default() };
+    let core = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let pods = || async { get(format!("{}{}", core("pods"), selected(object))).await };
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => pod::describe(object, page),
-        ("", "Service") => {
-            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-            let selector = format!("kubernetes.io/service-name={}", name_of(object));
-            let path = format!(
-                "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={}",
-                select::encode(&selector)
-            );
-            service::describe(object, &connection.get(&path).await.unwrap_or_default(), page);
-        }
+        ("", "Service") => network::service(object, &get(slices_of(namespace, name)).await, page),
         ("", "Node") => {
-            let selector =
-                format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", name_of(object));
-            let path = format!("/api/v1/pods?fieldSelector={}", select::encode(&selector));
-            let namespace = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-            let lease = connection.get(&format!("{namespace}/{}", name_of(object))).await.unwrap_or_default();
-            node::describe(object, &connection.get(&path).await.unwrap_or_default(), &lease, page);
+            let selector = format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed");
+            let pods = get(format!("/api/v1/pods?fieldSelector={}", select::encode(&selector))).await;
+            let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+            let lease = connection.get(&format!("{leases}/{name}")).await;
+            node::describe(object, &pods, &lease, page);
+        }
+        ("", "Namespace") => {
+            let of = |plural: &str| get(format!("/api/v1/namespaces/{name}/{plural}"));
+            config::namespace(object, &of("resourcequotas").await, &of("limitranges").await, page);
+        }
+        ("", "Secret") => config::secret(object, page),
+        ("", "ConfigMap") => config::config_map(object, page),
+        ("", "ServiceAccount") => config::service_account(object, page),
+        ("", "LimitRange") => config::limit_range(object, page),
+        ("", "ResourceQuota") => config::quota(object, page),
+        ("", "PersistentVolume") => storage::persistent_volume(object, page),
+        ("", "PersistentVolumeClaim") => storage::claim(object, &get(core("pods")).await, page),
+        ("", "Endpoints") => network::endpoints(object, page),
+        ("", "ReplicationController") | ("apps", "ReplicaSet") => {
+            workload::replicas(object, &pods().await, page);
         }
         ("apps", "Deployment") => {
-            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-            let sets = connection
-                .get(&format!("/apis/apps/v1/namespaces/{namespace}/replicasets"))
-                .await
-                .unwrap_or_default();
+            let sets = get(format!("/apis/apps/v1/namespaces/{namespace}/replicasets")).await;
             workload::deployment(object, &sets, page);
         }
-        ("certificates.k8s.io", "CertificateSigningRequest") => generic::signing_request(object, page),
-        _ => generic::describe(resource, object, page),
+        ("apps", "StatefulSet") => workload::stateful_set(object, &pods().await, page),
+        ("apps", "DaemonSet") => workload::daemon_set(object, &pods().await, page),
+        ("batch", "Job") => workload::job(object, page),
+        ("batch", "CronJob") => workload::cron_job(object, page),
+        ("policy", "PodDisruptionBudget") => workload::disruption_budget(object, page),
+        ("autoscaling", "HorizontalPodAutoscaler") if resource.version == "v2" => {
+            workload::autoscaler(object, page);
+        }
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(object, page),
+        ("networking.k8s.io", "Ingress") => {
+            let mut services = network::Backends::new();
+            for service in network::backends_of(object) {
+                let found = connection.get(&format!("{}/{service}", core("services"))).await;
+                let found = match found {
+                    Ok(found) => Ok((found, get(slices_of(namespace, service)).await)),
+                    Err(error) => Err(error
+                        .downcast::<Refusal>()
+                        .map_or_else(|error| error.to_string(), |refusal| refusal.message)),
+                };
+                services.insert(service.to_owned(), found);
+            }
+            network::ingress(object, &services, page);
+        }
+        ("networking.k8s.io", "IngressClass") => network::ingress_class(object, page),
+        ("networking.k8s.io", "NetworkPolicy") => network::policy(object, page),
+        ("networking.k8s.io", "ServiceCIDR") => network::service_range(object, page),
+        ("networking.k8s.io", "IPAddress") => network::address(object, page),
+        ("storage.k8s.io", "StorageClass") => storage::storage_class(object, page),
+        ("storage.k8s.io", "CSINode") => storage::csi_node(object, page),
+        ("storage.k8s.io", "VolumeAttributesClass") => storage::volume_attributes_class(object, page),
+        ("scheduling.k8s.io", "PriorityClass") => config::priority_class(object, page),
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => access::role(object, page),
+        ("rbac.authorization.k8s.io", _) => access::binding(object, page),
+        ("certificates.k8s.io", "CertificateSigningRequest") => access::signing_request(object, page),
+        _ => generic::describe(object, page),
     }
-    Ok(())
+}
+
+/// Kinds whose pages upstream ends without events.
+fn has_events(resource: &Resource) -> bool {
+    const WITHOUT: [&str; 5] = ["Namespace", "Secret", "LimitRange", "ResourceQuota", "NetworkPolicy"];
+    resource.group != "rbac.authorization.k8s.io" && !WITHOUT.contains(&resource.kind.as_str())
+}
+
+/// The query for pods with the labels that an object selects.
+fn selected(object: &Value) -> String {
+    let selector = crate::pods::selector_of(object).unwrap_or_default();
+    format!("?labelSelector={}", select::encode(&selector))
+}
+
+/// The path of a service's slices.
+fn slices_of(namespace: &str, service: &str) -> String {
+    let selector = select::encode(&format!("kubernetes.io/service-name={service}"));
+    format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={selector}")
 }
 
 async fn events(connection: &Connection, object: &Value, page: &mut Page) -> Result<()> {
@@ -136,7 +190,10 @@ async fn events(connection: &Connection, object: &Value, page: &mut Page) -> Res
     page.line("  Type\tReason\tAge\tFrom\tMessage");
     page.line("  ----\t------\t----\t----\t-------");
     for event in &items {
-        let cells = super::events::cells(event);
+        let mut cells = super::events::cells(event);
+        if let Some(part) = event["involvedObject"]["fieldPath"].as_str().filter(|part| !part.is_empty()) {
+            cells[4].insert_str(0, &format!("{part}: "));
+        }
         page.line(&format!("  {}", cells.join("\t")));
     }
     Ok(())

@@ -38,7 +38,7 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     if let Some(wrong) =
         flags.types.iter().find(|kind| !["normal", "warning"].contains(&kind.to_lowercase().as_str()))
     {
-        bail!("valid --types are Normal or Warning, not {wrong}");
+        bail!("valid --types are Normal or Warning: {wrong} is neither");
     }
     let output = Output::parse(flags.output.as_deref())?;
     let connection = Connection::open(cluster).await?;
@@ -60,7 +60,15 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         return Ok(());
     }
     if !output.is_table() {
-        print!("{}", output.show(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?);
+        for event in &mut items {
+            event["apiVersion"] = "v1".into();
+            event["kind"] = "Event".into();
+            event["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+        }
+        print!(
+            "{}",
+            output.show(&json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": {}}))?
+        );
         return Ok(());
     }
     let mut rows = if flags.no_headers { Vec::new() } else { vec![header(flags.all_namespaces)] };

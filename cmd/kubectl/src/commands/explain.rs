@@ -79,7 +79,8 @@ fn explain(resource: &Resource, schema: Schema<'_>, fields: &[String], recursive
         };
         if index + 1 == fields.len() {
             text.push_str(&format!("FIELD: {field} <{}>{}\n\n", type_of(found), required(at, field)));
-            text.push_str(&enumeration(found, ""));
+            let values = enumeration(found, "");
+            text.push_str(if values.is_empty() { "\n" } else { &values });
         }
         own = found;
         at = inner(found);
@@ -97,7 +98,7 @@ fn explain(resource: &Resource, schema: Schema<'_>, fields: &[String], recursive
     text.push('\n');
     if at.properties().next().is_some() {
         text.truncate(text.trim_end_matches('\n').len());
-        text.push_str("\nFIELDS:\n");
+        text.push_str("\n    \nFIELDS:\n");
         list(at, 1, recursive, &mut text);
     }
     text.push('\n');
@@ -134,10 +135,6 @@ fn list(schema: Schema<'_>, depth: usize, recursive: bool, text: &mut String) {
         let description = description.or_else(|| field.node().and_then(|node| node["description"].as_str()));
         text.push_str(&wrapped(description.unwrap_or("<no description>"), 2 * depth + 2));
         text.push_str("\n\n");
-    }
-    if !recursive {
-        text.truncate(text.trim_end_matches('\n').len());
-        text.push('\n');
     }
 }
 
@@ -206,5 +203,5 @@ fn wrapped(text: &str, indent: usize) -> String {
         lines.push(line);
     }
     let indent = " ".repeat(indent);
-    lines.iter().map(|line| format!("{indent}{line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    lines.iter().map(|line| format!("{indent}{line}")).collect::<Vec<_>>().join("\n")
 }

@@ -132,7 +132,7 @@ fn selector_of(resource: &Resource, object: &Value) -> Result<Map<String, Value>
                 .is_some_and(|rules| !rules.is_empty())
             {
                 bail!(
-                    "couldn't convert expressions - \"{}\" to map-based selector format",
+                    "couldn't retrieve selectors via --selector flag or introspection: couldn't convert expressions - \"{}\" to map-based selector format",
                     object["spec"]["selector"]["matchExpressions"]
                 );
             }

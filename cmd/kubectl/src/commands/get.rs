@@ -109,19 +109,26 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
 async fn asked(connection: &Connection, flags: &Flags) -> Result<Vec<Asked>> {
     let part = flags.subresource.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
     if flags.files.any() {
-        let mut manifests = flags.files.manifests(connection).await?;
-        let mut asked = Vec::new();
-        for index in 0..manifests.all.len() {
-            let resource = manifests.resource(connection, index).await?;
-            let value = &manifests.all[index].value;
-            let path = format!("{}{part}", select::path_of(&resource, value));
-            asked.push(Asked { target: Target { resource, name: Some(name_of(value).to_owned()) }, path });
+        if !flags.select.words.is_empty() {
+            bail!(
+                "when paths, URLs, or stdin is provided as input, you may not specify resource arguments as well"
+            );
         }
-        return Ok(asked);
+        let objects = flags.files.objects(connection).await?.into_iter();
+        let asked = objects.map(|(resource, value)| {
+            let path = format!("{}{part}", select::path_of(&resource, &value));
+            Asked { target: Target { resource, name: Some(name_of(&value).to_owned()) }, path }
+        });
+        return Ok(asked.collect());
     }
     if flags.select.words.is_empty() {
+        eprintln!(
+            "You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources.\n"
+        );
         bail!(
-            "You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources."
+            "Required resource not specified.\n\
+             Use \"kubectl explain <resource>\" for a detailed description of that resource (e.g. kubectl explain pods).\n\
+             See 'kubectl get -h' for help and examples"
         );
     }
     let catalogue = Catalogue::for_words(connection, &flags.select.words).await?;
@@ -147,7 +154,7 @@ async fn show_tables(connection: &Connection, asked: &[Asked], flags: &Flags, wi
     let mut failure = None;
     for one in asked {
         let answer = match fetch(connection, one, flags, TABLE).await {
-            Ok(Some(answer)) => answer,
+            Ok(Some(answer)) => as_table(answer),
             Ok(None) => continue,
             Err(error) => {
                 failure = Some(later(failure, error));
@@ -198,15 +205,24 @@ async fn show_tables(connection: &Connection, asked: &[Asked], flags: &Flags, wi
     Ok(())
 }
 
-/// The first error is the command's; later ones are said as they come.
-fn later(first: Option<anyhow::Error>, error: anyhow::Error) -> anyhow::Error {
-    match first {
-        Some(first) => {
-            eprintln!("{error:#}");
-            first
-        }
-        None => error,
+/// The last error is the command's; earlier ones are said as they come.
+fn later(earlier: Option<anyhow::Error>, error: anyhow::Error) -> anyhow::Error {
+    if let Some(earlier) = earlier {
+        eprintln!("{earlier:#}");
     }
+    error
+}
+
+/// What the server has no table of: its name and age.
+fn as_table(answer: Value) -> Value {
+    if answer["kind"] == "Table" {
+        return answer;
+    }
+    let age = api::printing::age(&answer, jiff::Timestamp::now());
+    json!({
+        "columnDefinitions": [{"name": "Name", "priority": 0}, {"name": "Age", "priority": 0}],
+        "rows": [{"cells": [name_of(&answer), age], "object": answer}],
+    })
 }
 
 /// The result of a job of the seed, below its line; Kubernetes' own jobs have none.

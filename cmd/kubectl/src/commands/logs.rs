@@ -1,6 +1,6 @@
 //! `kubectl logs`.
 
-use crate::connection::{ClusterFlags, Connection};
+use crate::connection::{ClusterFlags, Connection, Refusal, is_not_found};
 use crate::pods;
 use crate::select::{encode, name_of};
 use anyhow::{Context, Result, bail};
@@ -110,7 +110,14 @@ async fn sources(connection: &Connection, flags: &Flags) -> Result<Vec<Source>> 
         ),
         (None, Some(selector)) => pods::selected(connection, selector).await?,
         (Some(word), None) => {
-            let mut found = pods::of_word(connection, word).await?;
+            let mut found = match pods::of_word(connection, word).await {
+                // Most who look in vain look in the wrong namespace.
+                Err(error) if is_not_found(&error) => {
+                    let why = error.downcast::<Refusal>().map(|refusal| refusal.message)?;
+                    bail!("error from server (NotFound): {why} in namespace {:?}", connection.namespace);
+                }
+                found => found?,
+            };
             if found.len() > 1 && !flags.all_pods {
                 if let Some(first) = found.first() {
                     eprintln!("Found {} pods, using pod/{}", found.len(), name_of(first));

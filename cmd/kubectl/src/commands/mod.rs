@@ -25,6 +25,7 @@ pub mod kustomize;
 pub mod logs;
 pub mod mark;
 pub mod patch;
+pub mod plugin;
 pub mod port_forward;
 pub mod proxy;
 pub mod replace;

@@ -94,7 +94,10 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
     if flags.expose && flags.port.is_none() {
         bail!("--port must be set when exposing a service");
     }
-    let connection = Connection::open(cluster).await?;
+    let connection = match flags.change.dry_run {
+        DryRun::Client => Connection::open_or_offline(cluster).await?,
+        _ => Connection::open(cluster).await?,
+    };
     let mut pod = pod(&flags)?;
     pod["metadata"]["namespace"] = connection.namespace.clone().into();
     let shown = if attached {
@@ -115,6 +118,9 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
         false => create(&connection, &shown, "kubectl-run", (&pods::resource(), &pod), "created").await?,
     };
     if flags.expose {
+        if flags.change.output.as_deref() == Some("yaml") {
+            println!("---");
+        }
         let service = service(&flags, &pod);
         create(&connection, &flags.change, "kubectl-run", (&services(), &service), "created").await?;
     }

@@ -15,7 +15,7 @@ pub struct Flags {
     objects: ObjectFlags,
     /// How many there should be.
     #[arg(long)]
-    replicas: Option<u32>,
+    replicas: u32,
     /// Only if there are this many now; -1 is any number.
     #[arg(long, allow_negative_numbers = true, default_value_t = -1)]
     current_replicas: i64,
@@ -31,9 +31,7 @@ pub struct Flags {
 
 /// Scales.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
-    let replicas = flags
-        .replicas
-        .context("The --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0")?;
+    let replicas = flags.replicas;
     let connection = Connection::open(cluster).await?;
     let chosen = flags.objects.choose(&connection, false).await?;
     if chosen.is_empty() {

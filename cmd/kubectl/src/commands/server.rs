@@ -64,7 +64,7 @@ pub async fn resources(cluster: &ClusterFlags, flags: ResourcesFlags) -> Result<
         header.extend(["VERBS".to_owned(), "CATEGORIES".to_owned()]);
     }
     let mut rows = if flags.no_headers { Vec::new() } else { vec![header] };
-    let mut resources: Vec<&Resource> = catalogue.all().iter().collect();
+    let mut resources: Vec<&Resource> = catalogue.preferred();
     match flags.sort_by.as_deref() {
         None => resources.sort_by_key(|resource| {
             (!resource.group.is_empty(), resource.group.clone(), resource.plural.clone())

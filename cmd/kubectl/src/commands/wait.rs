@@ -104,10 +104,8 @@ async fn find(
         resource,
         seen: Some(object),
     };
-    if !objects.filename.is_empty() {
-        let catalogue = Catalogue::load(connection).await?;
-        let found =
-            select::from_files(connection, Some(&catalogue), &objects.filename, objects.recursive).await?;
+    if objects.files.any() {
+        let found = objects.files.objects(connection).await?;
         return Ok(found.into_iter().map(|one| Awaited { seen: None, ..awaited(one) }).collect());
     }
     let catalogue = Catalogue::for_words(connection, &objects.words).await?;

@@ -173,7 +173,7 @@ pub fn hash(object: &Value) -> String {
         }
     }
     if object["kind"] == "Secret" {
-        hashed["type"] = object["type"].clone();
+        hashed["type"] = or_empty(&object["type"]);
     }
     // Go's encoder escapes these, and the hash is of its bytes.
     let text = hashed.to_string().replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");

@@ -23,6 +23,8 @@ pub enum Output {
     Name,
     /// As a template's paths say.
     JsonPath(Template),
+    /// What a path finds, as a list.
+    JsonPathAsJson(Template),
     /// As a table of own columns.
     CustomColumns(Vec<(String, Template)>),
     /// As a Go template says.
@@ -46,9 +48,9 @@ impl Output {
             "yaml" => Output::Yaml,
             "json" => Output::Json,
             "name" => Output::Name,
-            "jsonpath" => Output::JsonPath(Template::parse(argument)?),
-            "jsonpath-as-json" => bail!("-o jsonpath-as-json is not supported; -o jsonpath is"),
-            "jsonpath-file" => Output::JsonPath(Template::parse(&read(argument)?)?),
+            "jsonpath" => Output::JsonPath(json_path(argument)?),
+            "jsonpath-as-json" => Output::JsonPathAsJson(json_path(argument)?),
+            "jsonpath-file" => Output::JsonPath(json_path(&read(argument)?)?),
             "custom-columns" => Output::CustomColumns(custom_columns(argument)?),
             "custom-columns-file" => {
                 Output::CustomColumns(custom_columns(&columns_of_file(&read(argument)?)?)?)
@@ -64,7 +66,7 @@ impl Output {
             }
             _ => bail!(
                 "unable to match a printer suitable for the output format {name:?}, allowed formats are: \
-                 custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-file,name,template,templatefile,wide,yaml"
+                 custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,name,template,templatefile,wide,yaml"
             ),
         })
     }
@@ -88,6 +90,9 @@ impl Output {
             Output::Json => json(value)? + "\n",
             Output::Yaml => crate::yaml::emit(value),
             Output::JsonPath(template) => template.render(value),
+            Output::JsonPathAsJson(template) => {
+                json(&template.find(value).into_iter().cloned().collect())? + "\n"
+            }
             Output::CustomColumns(columns) => show_columns(columns, value, false),
             Output::GoTemplate(template) => template.render(value).context("error executing template")?,
             Output::Name | Output::Table | Output::Wide => bail!("that is not for a single value"),
@@ -107,6 +112,10 @@ pub fn json(value: &Value) -> Result<String> {
 /// These stand only inside of strings in JSON.
 fn escaped(json: &str) -> String {
     json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
+}
+
+fn json_path(text: &str) -> Result<Template> {
+    Template::parse(text).with_context(|| format!("error parsing jsonpath {text}"))
 }
 
 /// A file with a line of headers and a line of paths.
@@ -149,7 +158,7 @@ fn show_columns(columns: &[(String, Template)], value: &Value, without_header: b
             .iter()
             .map(|(_, template)| match template.find(item).as_slice() {
                 [] => "<none>".to_owned(),
-                found => found.iter().map(|value| shown(value)).collect::<Vec<_>>().join(","),
+                found => found.iter().map(|value| go_shown(value)).collect::<Vec<_>>().join(","),
             })
             .collect()
     });
@@ -268,6 +277,21 @@ fn render(parts: &[Part], value: &Value, text: &mut String) {
                 }
             }
         }
+    }
+}
+
+/// A value as Go prints it: `map[a:b]`, `[a b]`.
+fn go_shown(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(go_shown).collect::<Vec<_>>().join(" "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name}:{}", go_shown(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        value => shown(value),
     }
 }
 

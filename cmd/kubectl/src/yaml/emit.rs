@@ -67,9 +67,35 @@ fn scalar(value: &Value, indent: usize, text: &mut String) {
         Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
         Value::Number(number) => text.push_str(&number.to_string()),
         Value::String(value) if is_block(value) => block(value, indent, text),
-        Value::String(value) => text.push_str(&quoted(value)),
+        Value::String(value) => fold(&quoted(value), indent, text),
         Value::Array(_) => text.push_str("[]"),
         Value::Object(_) => text.push_str("{}"),
+    }
+}
+
+/// Writes a text; a line that is full ends at the next single space, and the text goes on in the next line.
+fn fold(quoted: &str, indent: usize, text: &mut String) {
+    const WIDTH: usize = 80;
+    let letters: Vec<char> = quoted.chars().collect();
+    let is_double = quoted.starts_with('"');
+    let line_begin = text.rfind('\n').map_or(0, |at| at + 1);
+    let mut column = text[line_begin..].chars().count();
+    let is_space = |at: usize| letters.get(at) == Some(&' ');
+    for (at, letter) in letters.iter().enumerate() {
+        let is_inside = at > 1 && at + 2 < letters.len();
+        let is_alone = at > 0 && !is_space(at - 1) && (is_double || !is_space(at + 1));
+        if is_space(at) && is_inside && is_alone && column > WIDTH {
+            text.push('\n');
+            text.push_str(&" ".repeat(indent));
+            column = indent;
+            if is_double && is_space(at + 1) {
+                text.push('\\');
+                column += 1;
+            }
+            continue;
+        }
+        text.push(*letter);
+        column += 1;
     }
 }
 
@@ -246,11 +272,25 @@ mod tests {
     }
 
     #[test]
+    fn long_lines_are_folded_as_libyaml_folds_them() {
+        let long = "a long value that goes on and on and on and on and on and on and on and on and on";
+        let value = json!({"metadata": {"annotations": {"note": long, "other": format!("{long}: {long}")}}, "list": [long]});
+        let expected = "list:\n- a long value that goes on and on and on and on and on and on and on and on and\n  on\n\
+            metadata:\n  annotations:\n    note: a long value that goes on and on and on and on and on and on and on and\n      on and on\n    \
+            other: 'a long value that goes on and on and on and on and on and on and on and\n      on and on: a long value that goes on and on and on and on and on and on and\n      \
+            on and on and on'\n";
+        assert_eq!(emit(&value), expected);
+    }
+
+    #[test]
     fn what_is_written_is_read_again() {
         let texts = [
             "a\nb", "a\nb\n", "a\nb\n\n", " a\nb", "a \nb", "\n", "a\n\nb\n", "\ta\nb", "x: y\n", "#", "é ü",
             "a'\"b", "\u{1}", "~", "1e3", "0x1f", "\nq",
         ];
+        let long =
+            ["word ".repeat(40), "two  spaces ".repeat(20), "a: b ".repeat(30) + "\u{1}", "x".repeat(200)];
+        let texts = texts.into_iter().chain(long.iter().map(String::as_str));
         for text in texts {
             for value in [json!({"k": text}), json!([text]), json!({"a": [{"k": text, "z": 1}]})] {
                 let written = emit(&value);

@@ -18,7 +18,10 @@ const CLIENT_SIDE: [&str; 2] = ["kubectl-client-side-apply", "before-first-apply
 /// Records client-side users' fields for server-side apply. `live` becomes the object after that.
 pub async fn take_over(connection: &Connection, path: &str, live: &mut Value) -> Result<()> {
     for _ in 0..5 {
-        let Some(fields) = taken_over(&live["metadata"]["managedFields"]) else { return Ok(()) };
+        let last = live["metadata"]["annotations"][LAST_APPLIED].as_str();
+        let last: Option<Value> = last.and_then(|last| serde_json::from_str(last).ok());
+        let managed = &live["metadata"]["managedFields"];
+        let Some(fields) = taken_over(managed, last.as_ref()) else { return Ok(()) };
         let patch = json!([
             {"op": "replace", "path": "/metadata/managedFields", "value": fields},
             {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
@@ -40,8 +43,10 @@ pub async fn take_over(connection: &Connection, path: &str, live: &mut Value) ->
     Ok(())
 }
 
-/// The managed fields with client-side users' moved to the applier; `None` if there are none.
-fn taken_over(managed: &Value) -> Option<Value> {
+/// The managed fields with client-side users' moved to the applier; `None` if there are none. Of theirs it takes only
+/// what they did apply: whoever creates an object is recorded for what the server adds to it, too, and that must not go
+/// because no file has it.
+fn taken_over(managed: &Value, last_applied: Option<&Value>) -> Option<Value> {
     let entries = managed.as_array()?;
     let is_client_side = |entry: &&Value| {
         entry["operation"] == "Update"
@@ -52,7 +57,11 @@ fn taken_over(managed: &Value) -> Option<Value> {
     let is_own = |entry: &&Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
     let mut fields = Value::Object(Map::new());
     for entry in entries.iter().filter(|entry| is_client_side(entry) || is_own(entry)) {
-        union(&mut fields, &entry["fieldsV1"]);
+        let mut own = entry["fieldsV1"].clone();
+        if let Some(last) = last_applied.filter(|_| is_client_side(&entry)) {
+            keep_applied(&mut own, last);
+        }
+        union(&mut fields, &own);
     }
     let mut rest: Vec<Value> =
         entries.iter().filter(|entry| !is_client_side(entry) && !is_own(entry)).cloned().collect();
@@ -79,6 +88,39 @@ fn union(into: &mut Value, from: &Value) {
         }
         union(&mut into[name], below);
     }
+}
+
+/// Leaves of managed fields those that an object has; items of lists are found by their keys.
+fn keep_applied(fields: &mut Value, object: &Value) {
+    let Some(fields) = fields.as_object_mut() else { return };
+    fields.retain(|name, below| {
+        let found = match name.split_once(':') {
+            Some(("f", name)) if name == LAST_APPLIED => return true,
+            Some(("f", name)) => object.get(name),
+            Some(("k", keys)) => item_of(object, keys),
+            Some(("v", value)) => {
+                item(object, |item| serde_json::from_str::<Value>(value).is_ok_and(|own| own == *item))
+            }
+            _ => return true,
+        };
+        // The note itself is not in the note.
+        if let (None, "f:metadata" | "f:annotations") = (found, name.as_str()) {
+            keep_applied(below, &Value::Null);
+            return !below.as_object().is_none_or(Map::is_empty);
+        }
+        found.map(|found| keep_applied(below, found)).is_some()
+    });
+}
+
+/// The item with these keys; one that it does not say is the default.
+fn item_of<'a>(list: &'a Value, keys: &str) -> Option<&'a Value> {
+    let keys: Value = serde_json::from_str(keys).ok()?;
+    let keys = keys.as_object()?;
+    item(list, |item| keys.iter().all(|(key, value)| item.get(key).is_none_or(|own| own == value)))
+}
+
+fn item(list: &Value, fits: impl Fn(&Value) -> bool) -> Option<&Value> {
+    list.as_array()?.iter().find(|item| fits(item))
 }
 
 /// Whether all conflicts are with commands that the user has called as well: `kubectl edit`, `scale`, `patch`, …
@@ -140,8 +182,31 @@ mod tests {
             {"manager": "kubectl-last-applied", "operation": "Apply", "apiVersion": "apps/v1", "fieldsV1": {
                 "f:metadata": {"f:annotations": {"f:kubectl.kubernetes.io/last-applied-configuration": {}}}}},
         ]);
-        assert_eq!(taken_over(&managed), Some(expected));
-        assert_eq!(taken_over(&json!([{"manager": "kubectl", "operation": "Apply", "fieldsV1": {}}])), None);
+        assert_eq!(taken_over(&managed, None), Some(expected));
+        assert_eq!(
+            taken_over(&json!([{"manager": "kubectl", "operation": "Apply", "fieldsV1": {}}]), None),
+            None
+        );
+    }
+
+    #[test]
+    fn what_the_server_added_is_not_taken_over() {
+        let mut fields = json!({
+            "f:metadata": {"f:annotations": {".": {}, format!("f:{LAST_APPLIED}"): {}}, "f:labels": {"f:a": {}}},
+            "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {
+                ".": {}, "f:name": {}, "f:image": {}, "f:imagePullPolicy": {}, "f:resources": {"f:limits": {"f:cpu": {}}},
+                "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:protocol": {}}}}}},
+        });
+        let applied = json!({"metadata": {"name": "a"}, "spec": {"containers": [
+            {"name": "b"}, {"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]}});
+        keep_applied(&mut fields, &applied);
+        let expected = json!({
+            "f:metadata": {"f:annotations": {".": {}, format!("f:{LAST_APPLIED}"): {}}},
+            "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {
+                ".": {}, "f:name": {}, "f:image": {},
+                "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}}}}}},
+        });
+        assert_eq!(fields, expected);
     }
 
     #[test]

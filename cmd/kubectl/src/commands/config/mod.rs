@@ -169,13 +169,18 @@ fn whole(flags: &ClusterFlags) -> Value {
         .and_then(|config| serde_json::to_value(config).ok())
         .unwrap_or_else(change::empty);
     change::drop_nulls(&mut value);
-    for (field, missing) in
-        [("apiVersion", json!("v1")), ("kind", json!("Config")), ("preferences", json!({}))]
-    {
+    for (field, missing) in [("apiVersion", json!("v1")), ("kind", json!("Config"))] {
         if value.get(field).is_none() {
             value[field] = missing;
         }
     }
+    // As upstream's types write them: nothing is null, and preferences are not shown any more.
+    for list in ["clusters", "contexts", "users"] {
+        if value[list].as_array().is_none_or(Vec::is_empty) {
+            value[list] = Value::Null;
+        }
+    }
+    value.as_object_mut().map(|fields| fields.remove("preferences"));
     value
 }
 

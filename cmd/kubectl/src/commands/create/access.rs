@@ -40,7 +40,7 @@ impl Role {
                 labels[key] = value.into();
             }
             object["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
-            object["rules"] = json!([]);
+            object["rules"] = Value::Null;
             return Ok((object, self.how));
         }
         if self.verb.is_empty() {
@@ -80,8 +80,11 @@ impl Role {
 
 /// The group and the name of a resource in rules.
 fn resolve(catalogue: &Catalogue, word: &str) -> Result<(String, String)> {
-    if word == "*" {
+    if word == "*" || word == "*.*" {
         return Ok(("*".into(), "*".into()));
+    }
+    if let Some(group) = word.strip_prefix("*.") {
+        return Ok((group.to_owned(), "*".into()));
     }
     let (word, subresource) = word.split_once('/').map_or((word, None), |(word, sub)| (word, Some(sub)));
     let resource = catalogue.find(word)?;
@@ -101,8 +104,8 @@ pub struct Binding {
     #[arg(long)]
     clusterrole: Option<String>,
     /// Users.
-    #[arg(long)]
-    user: Vec<String>,
+    #[arg(long = "user")]
+    users: Vec<String>,
     /// Groups.
     #[arg(long)]
     group: Vec<String>,
@@ -124,7 +127,7 @@ impl Binding {
             _ => bail!("exactly one of clusterrole or role must be specified"),
         };
         let mut subjects: Vec<Value> = Vec::new();
-        for (kind, names) in [("User", &self.user), ("Group", &self.group)] {
+        for (kind, names) in [("User", &self.users), ("Group", &self.group)] {
             subjects.extend(names.iter().map(|name| json!({"apiGroup": GROUP, "kind": kind, "name": name})));
         }
         for account in &self.serviceaccount {

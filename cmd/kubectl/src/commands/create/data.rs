@@ -146,7 +146,7 @@ pub enum Secret {
 pub struct Generic {
     name: String,
     /// The secret's type.
-    #[arg(long = "type", default_value = "Opaque")]
+    #[arg(long = "type", default_value = "")]
     kind: String,
     #[command(flatten)]
     sources: Sources,
@@ -164,6 +164,9 @@ pub struct Tls {
     /// The file of its key.
     #[arg(long)]
     key: String,
+    /// Add a hash of the contents to the name.
+    #[arg(long)]
+    append_hash: bool,
     #[command(flatten)]
     how: HowFlags,
 }
@@ -191,8 +194,10 @@ impl Secret {
         let secret = |name: &str, kind: &str, data: Vec<(String, Vec<u8>)>| {
             let data: Map<String, Value> =
                 data.into_iter().map(|(key, bytes)| (key, STANDARD.encode(bytes).into())).collect();
-            let mut object =
-                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": kind});
+            let mut object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+            if !kind.is_empty() {
+                object["type"] = kind.into();
+            }
             if !data.is_empty() {
                 object["data"] = data.into();
             }
@@ -209,7 +214,8 @@ impl Secret {
                     ("tls.crt".to_owned(), read(&flags.cert)?),
                     ("tls.key".to_owned(), read(&flags.key)?),
                 ];
-                Ok((secret(&flags.name, "kubernetes.io/tls", data), flags.how))
+                let object = secret(&flags.name, "kubernetes.io/tls", data);
+                Ok((with_hash(object, flags.append_hash), flags.how))
             }
             Secret::DockerRegistry(flags) => {
                 let mut data = flags.sources.entries()?;
@@ -221,14 +227,22 @@ impl Secret {
                     }
                     let auth =
                         STANDARD.encode(format!("{}:{}", flags.docker_username, flags.docker_password));
-                    let mut entry = json!({"username": flags.docker_username, "password": flags.docker_password, "auth": auth});
-                    if !flags.docker_email.is_empty() {
-                        entry["email"] = flags.docker_email.into();
-                    }
-                    let config = json!({"auths": {flags.docker_server: entry}});
-                    data.push((".dockerconfigjson".to_owned(), config.to_string().into_bytes()));
+                    // In upstream's order: who applies the same again changes nothing.
+                    let fields = [
+                        ("username", &flags.docker_username),
+                        ("password", &flags.docker_password),
+                        ("email", &flags.docker_email),
+                        ("auth", &auth),
+                    ];
+                    let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
+                    let entry: Vec<String> =
+                        fields.map(|(field, value)| format!("\"{field}\":{}", json!(value))).collect();
+                    let server = json!(flags.docker_server);
+                    let config = format!("{{\"auths\":{{{server}:{{{}}}}}}}", entry.join(","));
+                    data.push((".dockerconfigjson".to_owned(), config.into_bytes()));
                 }
-                Ok((secret(&flags.name, "kubernetes.io/dockerconfigjson", data), flags.how))
+                let object = secret(&flags.name, "kubernetes.io/dockerconfigjson", data);
+                Ok((with_hash(object, flags.sources.append_hash), flags.how))
             }
         }
     }

@@ -11,9 +11,9 @@ mod network;
 mod workloads;
 
 use super::apply::Validate;
-use crate::change::{ChangeFlags, DryRun};
+use crate::change::{ChangeFlags, DryRun, unsent};
 use crate::connection::{ClusterFlags, Connection, Refusal};
-use crate::manifests::{FileFlags, check_names};
+use crate::manifests::{FileFlags, check_names, unseen};
 use crate::resources::{Catalogue, Resource};
 use crate::select::name_of;
 use crate::yaml;
@@ -110,10 +110,13 @@ enum Generator {
 
 /// Creates.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
+    if let Some(generator) = flags.generator {
+        let connection = Connection::open_or_offline(cluster).await?;
+        return generate(&connection, generator).await;
+    }
     let connection = Connection::open(cluster).await?;
-    match flags.generator {
-        Some(generator) => generate(&connection, generator).await,
-        None if flags.raw.is_some() => raw(&connection, &flags).await,
+    match &flags.raw {
+        Some(_) => raw(&connection, &flags).await,
         None if flags.files.any() => from_files(&connection, flags).await,
         None => bail!(
             "must specify one of -f and -k, or what to create: kubectl create deployment web --image=nginx"
@@ -233,14 +236,24 @@ async fn generate(connection: &Connection, generator: Generator) -> Result<()> {
     make(connection, &how, value).await
 }
 
-/// Makes an object that a program made: finds its kind, and puts it into the namespace that is meant.
+/// Makes an object that a program made: finds its kind, and puts it into the namespace that is meant. What is only
+/// pretended needs no server.
 pub async fn make(connection: &Connection, how: &HowFlags, mut value: Value) -> Result<()> {
     let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    if how.change.dry_run == DryRun::Client {
+        let is_clusters = text("kind").starts_with("Cluster")
+            || text("kind") == "Namespace"
+            || text("kind") == "PriorityClass";
+        if !is_clusters {
+            value["metadata"]["namespace"] = connection.namespace.clone().into();
+        }
+        return create_one(connection, how, &unseen(&value), unsent(connection, &value)).await;
+    }
     let catalogue = Catalogue::for_words(connection, &[text("kind")]).await?;
     let resource = catalogue.of(&text("apiVersion"), &text("kind")).cloned();
     let resource =
         resource.with_context(|| format!("the server has no {} {}", text("apiVersion"), text("kind")))?;
-    if resource.namespaced && (connection.namespace_is_given || how.change.dry_run != DryRun::Client) {
+    if resource.namespaced {
         value["metadata"]["namespace"] = connection.namespace.clone().into();
     }
     create_one(connection, how, &resource, value).await

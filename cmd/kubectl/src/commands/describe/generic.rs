@@ -1,101 +1,79 @@
 //! Kinds without a layout of their own: everything, titles in words.
 
-use super::page::{Page, shown, text, time};
-use crate::resources::Resource;
-use base64::Engine;
+use super::page::{Page, shown, text};
 use serde_json::Value;
 
-pub fn describe(resource: &Resource, object: &Value, page: &mut Page) {
+pub fn describe(object: &Value, page: &mut Page) {
     page.field("Name", text(object, "/metadata/name"));
     page.field("Namespace", text(object, "/metadata/namespace"));
     page.labels_and_annotations(object);
-    page.field("API Version", &resource.api_version());
-    page.field("Kind", &resource.kind);
-    page.line("Metadata:");
-    for (field, value) in object["metadata"].as_object().into_iter().flatten() {
-        if !matches!(field.as_str(), "name" | "namespace" | "labels" | "annotations" | "managedFields") {
-            tree(&words(field), value, 1, page);
+    let mut rest = object.clone();
+    if let Some(metadata) = rest["metadata"].as_object_mut() {
+        for said in ["name", "namespace", "labels", "annotations", "managedFields"] {
+            metadata.remove(said);
         }
     }
-    for (field, value) in object.as_object().into_iter().flatten() {
-        let is_secret = resource.kind == "Secret" && matches!(field.as_str(), "data" | "stringData");
-        match field.as_str() {
-            "apiVersion" | "kind" | "metadata" => {}
-            _ if is_secret => secret(value, page),
-            _ => tree(&words(field), value, 0, page),
-        }
-    }
+    fields(&rest, 0, page);
 }
 
-/// How large they are is all that is shown of secrets.
-fn secret(data: &Value, page: &mut Page) {
-    page.line("\nData\n====");
-    for (key, value) in data.as_object().into_iter().flatten() {
-        let bytes = base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap_or_default());
-        page.line(&format!("{key}:\t{} bytes", bytes.map_or(0, |bytes| bytes.len())));
-    }
-}
-
-pub fn signing_request(object: &Value, page: &mut Page) {
-    page.field("Name", text(object, "/metadata/name"));
-    page.labels_and_annotations(object);
-    page.field("CreationTimestamp", &time(text(object, "/metadata/creationTimestamp")));
-    page.field("Requesting User", text(object, "/spec/username"));
-    page.field("Signer", text(object, "/spec/signerName"));
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    let mut states: Vec<String> = conditions.map(|condition| shown(&condition["type"])).collect();
-    if states.is_empty() {
-        states.push("Pending".to_owned());
-    }
-    if object["status"]["certificate"].is_string() {
-        states.push("Issued".to_owned());
-    }
-    page.field("Status", &states.join(","));
-}
-
-fn tree(title: &str, value: &Value, depth: usize, page: &mut Page) {
+fn fields(value: &Value, depth: usize, page: &mut Page) {
     let indent = "  ".repeat(depth);
-    match value {
-        Value::Object(fields) if fields.is_empty() => page.line(&format!("{indent}{title}:")),
-        Value::Object(fields) => {
-            page.line(&format!("{indent}{title}:"));
-            fields.iter().for_each(|(field, value)| tree(&words(field), value, depth + 1, page));
-        }
-        Value::Array(items) if items.is_empty() => page.line(&format!("{indent}{title}:")),
-        Value::Array(items) => {
-            page.line(&format!("{indent}{title}:"));
-            for item in items {
-                match item {
-                    Value::Object(fields) => {
-                        fields.iter().for_each(|(field, value)| tree(&words(field), value, depth + 1, page));
+    for (field, value) in value.as_object().into_iter().flatten() {
+        let title = words(field);
+        match value {
+            Value::Object(_) => {
+                page.line(&format!("{indent}{title}:"));
+                fields(value, depth + 1, page);
+            }
+            Value::Array(items) => {
+                page.line(&format!("{indent}{title}:"));
+                for item in items {
+                    match item {
+                        Value::Object(_) => fields(item, depth + 1, page),
+                        item => page.line(&format!("{indent}  {}", shown(item))),
                     }
-                    item => page.line(&format!("{indent}  {}", shown(item))),
                 }
             }
+            Value::Null => page.line(&format!("{indent}{title}:\t<nil>")),
+            value => page.line(&format!("{indent}{title}:\t{}", shown(value))),
         }
-        value => shown(value).split('\n').enumerate().for_each(|(index, line)| match index {
-            0 => page.line(&format!("{indent}{title}:\t{line}")),
-            _ => page.line(&format!("{indent}\t{line}")),
-        }),
     }
 }
 
-/// `hostNetwork` is `Host Network`.
+/// `hostNetwork` is `Host Network`, `podIP` is `Pod Ip`.
 fn words(field: &str) -> String {
+    const ACRONYMS: [&str; 5] = ["API", "URL", "UID", "OSB", "GUID"];
     // Keys that are not fields' names stay as they are.
-    if field.contains(['.', '/', '-', '_']) {
+    if !field.chars().all(|letter| letter.is_alphabetic() || letter == '-') {
         return field.to_owned();
     }
-    let mut words = String::new();
-    let mut last_was_lower = false;
-    for (index, letter) in field.chars().enumerate() {
-        if letter.is_uppercase() && last_was_lower {
-            words.push(' ');
+    let letters: Vec<char> = field.chars().collect();
+    let mut words: Vec<String> = Vec::new();
+    for (index, letter) in letters.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|index| letters.get(index));
+        let ends_acronym = letters.get(index + 1).is_some_and(|next| next.is_lowercase());
+        let begins = match before {
+            None => true,
+            Some(before) if before.is_uppercase() && letter.is_uppercase() => ends_acronym,
+            Some(before) => letter.is_uppercase() || before.is_alphabetic() != letter.is_alphabetic(),
+        };
+        match words.last_mut().filter(|_| !begins) {
+            Some(word) => word.push(*letter),
+            None => words.push(letter.to_string()),
         }
-        last_was_lower = letter.is_lowercase() || letter.is_numeric();
-        if index == 0 { words.extend(letter.to_uppercase()) } else { words.push(letter) }
     }
-    words
+    let titled = words.iter().map(|word| {
+        let upper = word.to_uppercase();
+        if ACRONYMS.contains(&upper.as_str()) {
+            return upper;
+        }
+        let mut letters = word.chars();
+        letters
+            .next()
+            .map(|first| first.to_uppercase().to_string() + &letters.as_str().to_lowercase())
+            .unwrap_or_default()
+    });
+    titled.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -107,22 +85,19 @@ mod tests {
     fn fields_read_as_words() {
         let check = |field: &str, expected: &str| assert_eq!(words(field), expected);
         check("hostNetwork", "Host Network");
-        check("podIP", "Pod IP");
+        check("podIP", "Pod Ip");
+        check("apiVersion", "API Version");
+        check("HTTPGet", "Http Get");
+        check("v1beta1", "v1beta1");
         check("app.kubernetes.io/name", "app.kubernetes.io/name");
     }
 
     #[test]
     fn an_object_is_shown_whole() {
-        let resource = Resource {
-            group: "example.com".into(),
-            version: "v1".into(),
-            kind: "Shelf".into(),
-            ..Resource::default()
-        };
-        let object = json!({"kind": "Shelf", "metadata": {"name": "oak", "namespace": "default", "labels": {"a": "b"}},
+        let object = json!({"apiVersion": "example.com/v1", "kind": "Shelf", "metadata": {"name": "oak", "namespace": "default", "labels": {"a": "b"}},
             "spec": {"size": "small", "books": [{"title": "Emma"}], "args": ["x"]}});
         let mut page = Page::default();
-        describe(&resource, &object, &mut page);
+        describe(&object, &mut page);
         let expected = "Name:         oak\nNamespace:    default\nLabels:       a=b\nAnnotations:  <none>\n\
             API Version:  example.com/v1\nKind:         Shelf\nMetadata:\nSpec:\n  Args:\n    x\n  Books:\n    \
             Title:  Emma\n  Size:     small\n";

@@ -1,10 +1,12 @@
 //! Nodes, and what runs on them.
 
-use super::page::{Page, items, shown, text, time};
+use super::page::{Page, items, joined, shown, text, time};
+use crate::connection::Refusal;
+use anyhow::Result;
 use api::Quantity;
 use serde_json::Value;
 
-pub fn describe(node: &Value, pods: &Value, lease: &Value, page: &mut Page) {
+pub fn describe(node: &Value, pods: &Value, lease: &Result<Value>, page: &mut Page) {
     page.field("Name", text(node, "/metadata/name"));
     let roles: Vec<&str> = node["metadata"]["labels"]
         .as_object()
@@ -15,7 +17,10 @@ pub fn describe(node: &Value, pods: &Value, lease: &Value, page: &mut Page) {
     page.field("Roles", if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }.as_str());
     page.labels_and_annotations(node);
     page.field("CreationTimestamp", &time(text(node, "/metadata/creationTimestamp")));
-    let taints: Vec<String> = items(node, "/spec/taints")
+    let mut taints: Vec<&Value> = items(node, "/spec/taints").collect();
+    taints.sort_by_key(|taint| (text(taint, "/effect"), text(taint, "/key")));
+    let taints: Vec<String> = taints
+        .into_iter()
         .map(|taint| match text(taint, "/value") {
             "" => format!("{}:{}", text(taint, "/key"), text(taint, "/effect")),
             value => format!("{}={value}:{}", text(taint, "/key"), text(taint, "/effect")),
@@ -24,13 +29,20 @@ pub fn describe(node: &Value, pods: &Value, lease: &Value, page: &mut Page) {
     page.field("Taints", taints.first().map_or("<none>", String::as_str));
     taints.iter().skip(1).for_each(|taint| page.line(&format!("\t{taint}")));
     page.field("Unschedulable", &(node["spec"]["unschedulable"] == true).to_string());
-    page.line("Lease:");
-    page.line(&format!(
-        "  HolderIdentity:\t{}",
-        lease["spec"]["holderIdentity"].as_str().unwrap_or("<unset>")
-    ));
-    page.line("  AcquireTime:\t<unset>");
-    page.line(&format!("  RenewTime:\t{}", time(text(lease, "/spec/renewTime"))));
+    match lease {
+        Ok(lease) => {
+            page.line("Lease:");
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or("<unset>");
+            page.line(&format!("  HolderIdentity:\t{holder}"));
+            page.line(&format!("  AcquireTime:\t{}", time(text(lease, "/spec/acquireTime"))));
+            page.line(&format!("  RenewTime:\t{}", time(text(lease, "/spec/renewTime"))));
+        }
+        Err(error) => {
+            let why =
+                error.downcast_ref::<Refusal>().map_or_else(|| error.to_string(), |why| why.message.clone());
+            page.field("Lease", &format!("Failed to get lease: {why}"));
+        }
+    }
     let mut conditions = items(node, "/status/conditions").peekable();
     if conditions.peek().is_some() {
         page.line("Conditions:\n  Type\tStatus\tLastHeartbeatTime\tLastTransitionTime\tReason\tMessage");
@@ -54,9 +66,9 @@ pub fn describe(node: &Value, pods: &Value, lease: &Value, page: &mut Page) {
         page.line(&format!("  {}:\t{}", text(address, "/type"), text(address, "/address")))
     });
     for (title, list) in [("Capacity", "/status/capacity"), ("Allocatable", "/status/allocatable")] {
+        let Some(quantities) = node.pointer(list).and_then(Value::as_object) else { continue };
         page.line(&format!("{title}:"));
-        let quantities = node.pointer(list).and_then(Value::as_object).into_iter().flatten();
-        quantities.for_each(|(name, value)| page.line(&format!("  {name}:\t{}", shown(value))));
+        quantities.iter().for_each(|(name, value)| page.line(&format!("  {name}:\t{}", shown(value))));
     }
     page.line("System Info:");
     let info = [
@@ -74,11 +86,11 @@ pub fn describe(node: &Value, pods: &Value, lease: &Value, page: &mut Page) {
     for (title, field) in info {
         page.line(&format!("  {title}:\t{}", node["status"]["nodeInfo"][field].as_str().unwrap_or_default()));
     }
-    for (title, path) in [("PodCIDR", "/spec/podCIDR"), ("ProviderID", "/spec/providerID")] {
-        if !text(node, path).is_empty() {
-            page.field(title, text(node, path));
-        }
+    page.given("PodCIDR", node["spec"].get("podCIDR"));
+    if node["spec"]["podCIDRs"].is_array() {
+        page.field("PodCIDRs", &joined(&node["spec"]["podCIDRs"], ","));
     }
+    page.given("ProviderID", node["spec"].get("providerID"));
     workload(node, pods, page);
 }
 

@@ -1,21 +1,16 @@
 //! Pods, and templates of pods.
 
 use super::page::{Page, items, shown, text, time};
+use super::volume;
 use serde_json::Value;
 
 pub fn describe(pod: &Value, page: &mut Page) {
-    page.field("Name", text(pod, "/metadata/name"));
-    page.field("Namespace", text(pod, "/metadata/namespace"));
-    page.field("Priority", &pod["spec"]["priority"].as_i64().unwrap_or_default().to_string());
-    for (title, path) in [
-        ("Priority Class Name", "/spec/priorityClassName"),
-        ("Runtime Class Name", "/spec/runtimeClassName"),
-        ("Service Account", "/spec/serviceAccountName"),
-    ] {
-        if !text(pod, path).is_empty() {
-            page.field(title, text(pod, path));
-        }
-    }
+    let spec = &pod["spec"];
+    page.name(pod);
+    page.given("Priority", spec.get("priority"));
+    page.given("Priority Class Name", spec.get("priorityClassName"));
+    page.given("Runtime Class Name", spec.get("runtimeClassName"));
+    page.given("Service Account", spec.get("serviceAccountName"));
     match text(pod, "/spec/nodeName") {
         "" => page.field("Node", "<none>"),
         node => page.field("Node", &format!("{node}/{}", text(pod, "/status/hostIP"))),
@@ -24,7 +19,8 @@ pub fn describe(pod: &Value, page: &mut Page) {
         page.field("Start Time", &time(text(pod, "/status/startTime")));
     }
     page.labels_and_annotations(pod);
-    if pod["metadata"]["deletionTimestamp"].is_string() {
+    let has_ended = matches!(text(pod, "/status/phase"), "Failed" | "Succeeded");
+    if pod["metadata"]["deletionTimestamp"].is_string() && !has_ended {
         page.field(
             "Status",
             &format!(
@@ -39,11 +35,11 @@ pub fn describe(pod: &Value, page: &mut Page) {
     } else {
         page.field("Status", text(pod, "/status/phase"));
     }
-    for (title, path) in [("Reason", "/status/reason"), ("Message", "/status/message")] {
-        if !text(pod, path).is_empty() {
-            page.field(title, text(pod, path));
-        }
-    }
+    page.given("Reason", pod["status"].get("reason"));
+    page.given("Message", pod["status"].get("message"));
+    let profile = &spec["securityContext"]["seccompProfile"];
+    page.given("SeccompProfile", profile.get("type"));
+    page.given("LocalhostProfile", profile.get("localhostProfile"));
     page.field("IP", text(pod, "/status/podIP"));
     let mut addresses = items(pod, "/status/podIPs").peekable();
     if addresses.peek().is_none() {
@@ -53,6 +49,11 @@ pub fn describe(pod: &Value, page: &mut Page) {
         addresses.for_each(|address| page.line(&format!("  IP:\t{}", text(address, "/ip"))));
     }
     page.owner(pod);
+    page.given("NominatedNodeName", pod["status"].get("nominatedNodeName"));
+    if spec["resources"].is_object() {
+        page.line("Resources:");
+        resources(&spec["resources"], "  ", page);
+    }
     for (title, list, statuses) in [
         ("Init Containers", "/spec/initContainers", "/status/initContainerStatuses"),
         ("Containers", "/spec/containers", "/status/containerStatuses"),
@@ -60,11 +61,19 @@ pub fn describe(pod: &Value, page: &mut Page) {
     ] {
         containers(title, "", items(pod, list), Some((pod, statuses)), page);
     }
+    let gates: Vec<&str> = items(spec, "/readinessGates").map(|gate| text(gate, "/conditionType")).collect();
+    if !gates.is_empty() {
+        page.line("Readiness Gates:\n  Type\tStatus");
+    }
+    for gate in gates {
+        let own = items(pod, "/status/conditions").find(|condition| condition["type"] == gate);
+        page.line(&format!("  {gate} \t{} ", own.map_or("<none>", |own| text(own, "/status"))));
+    }
     let mut conditions = items(pod, "/status/conditions").peekable();
     if conditions.peek().is_some() {
         page.line("Conditions:\n  Type\tStatus");
         for condition in conditions {
-            page.line(&format!("  {}\t{} ", text(condition, "/type"), text(condition, "/status")));
+            page.line(&format!("  {} \t{} ", text(condition, "/type"), text(condition, "/status")));
             // Why it waits is what people look for here.
             if condition["status"] == "False"
                 && condition["type"] == "PodScheduled"
@@ -74,75 +83,65 @@ pub fn describe(pod: &Value, page: &mut Page) {
             }
         }
     }
-    volumes(&pod["spec"], "", page);
-    if !text(pod, "/status/qosClass").is_empty() {
-        page.field("QoS Class", text(pod, "/status/qosClass"));
-    }
-    placement(&pod["spec"], "", page);
+    volume::list(spec, "", page);
+    page.given("QoS Class", pod["status"].get("qosClass"));
+    placement(spec, "", page);
+    spread(spec, "", page);
 }
 
 /// A workload's template.
 pub fn template(template: &Value, page: &mut Page) {
+    let spec = &template["spec"];
     page.line("Pod Template:");
-    let mut labels = template["metadata"]["labels"].as_object().into_iter().flatten();
-    let first =
-        labels.next().map_or_else(|| "<none>".to_owned(), |(key, value)| format!("{key}={}", shown(value)));
-    page.line(&format!("  Labels:\t{first}"));
-    labels.for_each(|(key, value)| page.line(&format!("  \t{key}={}", shown(value))));
-    if let Some(annotations) = template["metadata"]["annotations"].as_object() {
-        for (index, (key, value)) in annotations.iter().enumerate() {
-            page.line(&format!(
-                "  {}\t{key}: {}",
-                if index == 0 { "Annotations:" } else { "" },
-                shown(value)
-            ));
-        }
+    page.map("  Labels", &template["metadata"]["labels"], "=");
+    if template["metadata"]["annotations"].is_object() {
+        page.annotations("  Annotations", &template["metadata"]["annotations"]);
     }
-    if !text(template, "/spec/serviceAccountName").is_empty() {
-        page.line(&format!("  Service Account:\t{}", text(template, "/spec/serviceAccountName")));
-    }
-    containers("Init Containers", "  ", items(template, "/spec/initContainers"), None, page);
-    containers("Containers", "  ", items(template, "/spec/containers"), None, page);
-    volumes(&template["spec"], "  ", page);
-    placement(&template["spec"], "  ", page);
+    page.given("  Service Account", spec.get("serviceAccountName"));
+    containers("Init Containers", "  ", items(spec, "/initContainers"), None, page);
+    containers("Containers", "  ", items(spec, "/containers"), None, page);
+    volume::list(spec, "  ", page);
+    spread(spec, "  ", page);
+    page.given("  Priority Class Name", spec.get("priorityClassName"));
+    placement(spec, "  ", page);
 }
 
+/// Containers, below a title; their names stand a little further in where they are of a template.
 fn containers<'a>(
     title: &str,
     indent: &str,
     list: impl Iterator<Item = &'a Value>,
-    pod: Option<(&Value, &str)>,
+    pod: Option<(&'a Value, &str)>,
     page: &mut Page,
 ) {
+    let name_indent = if indent.is_empty() { "  " } else { "   " };
     for (index, container) in list.enumerate() {
         if index == 0 {
             page.line(&format!("{indent}{title}:"));
         }
         let status =
             pod.and_then(|(pod, path)| items(pod, path).find(|status| status["name"] == container["name"]));
-        self::container(container, status, &format!("{indent}  "), pod.is_some(), page);
+        page.line(&format!("{name_indent}{}:", text(container, "/name")));
+        self::container(container, status, pod.map(|(pod, _)| pod), page);
     }
 }
 
-fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bool, page: &mut Page) {
-    page.line(&format!("{indent}{}:", text(container, "/name")));
-    let indent = format!("{indent}  ");
+fn container(container: &Value, status: Option<&Value>, pod: Option<&Value>, page: &mut Page) {
+    let indent = "    ";
     let mut field = |title: &str, value: &str| page.line(&format!("{indent}{title}:\t{value}"));
-    if of_pod {
-        field("Container ID", status.map_or("", |status| text(status, "/containerID")));
+    if let Some(status) = status {
+        field("Container ID", text(status, "/containerID"));
     }
     field("Image", text(container, "/image"));
-    if of_pod {
-        field("Image ID", status.map_or("", |status| text(status, "/imageID")));
+    if let Some(status) = status {
+        field("Image ID", text(status, "/imageID"));
     }
     let ports = |of: &str| {
         let list: Vec<String> = items(container, "/ports")
             .map(|port| {
-                format!(
-                    "{}/{}",
-                    port[of].as_i64().unwrap_or_default(),
-                    port["protocol"].as_str().unwrap_or("TCP")
-                )
+                let protocol = port["protocol"].as_str().unwrap_or("TCP");
+                let name = port["name"].as_str().map(|name| format!(" ({name})")).unwrap_or_default();
+                format!("{}/{protocol}{name}", port[of].as_i64().unwrap_or_default())
             })
             .collect();
         (
@@ -153,6 +152,13 @@ fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bo
     let ((many, inside), (_, outside)) = (ports("containerPort"), ports("hostPort"));
     field(&format!("Port{many}"), &inside);
     field(&format!("Host Port{many}"), &outside);
+    let profile = &container["securityContext"]["seccompProfile"];
+    if let Some(kind) = profile["type"].as_str() {
+        field("SeccompProfile", kind);
+    }
+    if let Some(path) = profile["localhostProfile"].as_str() {
+        field("  LocalhostProfile", path);
+    }
     for (title, list) in [("Command", "/command"), ("Args", "/args")] {
         let mut words = items(container, list).peekable();
         if words.peek().is_some() {
@@ -163,9 +169,9 @@ fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bo
         }
     }
     if let Some(status) = status {
-        state("State", &status["state"], &indent, page);
-        if status["lastState"].as_object().is_some_and(|state| !state.is_empty()) {
-            state("Last State", &status["lastState"], &indent, page);
+        state("State", &status["state"], indent, page);
+        if status["lastState"]["terminated"].is_object() {
+            state("Last State", &status["lastState"], indent, page);
         }
         let ready = if status["ready"] == true { "True" } else { "False" };
         page.line(&format!("{indent}Ready:\t{ready}"));
@@ -174,15 +180,7 @@ fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bo
             status["restartCount"].as_i64().unwrap_or_default()
         ));
     }
-    for (title, list) in [("Limits", "/resources/limits"), ("Requests", "/resources/requests")] {
-        let quantities = container.pointer(list).and_then(Value::as_object).filter(|map| !map.is_empty());
-        if let Some(quantities) = quantities {
-            page.line(&format!("{indent}{title}:"));
-            quantities
-                .iter()
-                .for_each(|(name, value)| page.line(&format!("{indent}  {name}:\t{}", shown(value))));
-        }
-    }
+    resources(&container["resources"], indent, page);
     for (title, probe) in
         [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")]
     {
@@ -190,9 +188,10 @@ fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bo
             page.line(&format!("{indent}{title}:\t{}", self::probe(&container[probe])));
         }
     }
-    environment(container, &indent, page);
-    let mut mounts = items(container, "/volumeMounts").peekable();
-    if mounts.peek().is_none() {
+    environment(container, pod, indent, page);
+    let mut mounts: Vec<&Value> = items(container, "/volumeMounts").collect();
+    mounts.sort_by_key(|mount| text(mount, "/mountPath"));
+    if mounts.is_empty() {
         page.line(&format!("{indent}Mounts:\t<none>"));
     } else {
         page.line(&format!("{indent}Mounts:"));
@@ -208,7 +207,17 @@ fn container(container: &Value, status: Option<&Value>, indent: &str, of_pod: bo
     }
 }
 
-fn environment(container: &Value, indent: &str, page: &mut Page) {
+fn resources(resources: &Value, indent: &str, page: &mut Page) {
+    for (title, list) in [("Limits", "limits"), ("Requests", "requests")] {
+        let Some(quantities) = resources[list].as_object().filter(|map| !map.is_empty()) else { continue };
+        page.line(&format!("{indent}{title}:"));
+        quantities
+            .iter()
+            .for_each(|(name, value)| page.line(&format!("{indent}  {name}:\t{}", shown(value))));
+    }
+}
+
+fn environment(container: &Value, pod: Option<&Value>, indent: &str, page: &mut Page) {
     for (index, source) in items(container, "/envFrom").enumerate() {
         if index == 0 {
             page.line(&format!("{indent}Environment Variables from:"));
@@ -218,42 +227,76 @@ fn environment(container: &Value, indent: &str, page: &mut Page) {
         } else {
             ("Secret", "secretRef")
         };
-        let optional = source[of]["optional"] == true;
-        page.line(&format!("{indent}  {}\t{kind}\tOptional: {optional}", text(&source[of], "/name")));
+        let prefix = source["prefix"].as_str().map(|prefix| format!(" with prefix '{prefix}'"));
+        page.line(&format!(
+            "{indent}  {}\t{kind}{}\tOptional: {}",
+            text(&source[of], "/name"),
+            prefix.unwrap_or_default(),
+            source[of]["optional"] == true
+        ));
     }
     let mut variables = items(container, "/env").peekable();
-    if variables.peek().is_none() {
-        page.line(&format!("{indent}Environment:\t<none>"));
-        return;
-    }
-    page.line(&format!("{indent}Environment:"));
+    page.line(&format!("{indent}Environment:{}", if variables.peek().is_none() { "\t<none>" } else { "" }));
     for variable in variables {
-        let from = &variable["valueFrom"];
-        let reference = |of: &str, kind: &str| {
-            let of = &from[of];
-            format!(
-                "<set to the key '{}' in {kind} '{}'>\tOptional: {}",
-                text(of, "/key"),
-                text(of, "/name"),
-                of["optional"] == true
-            )
-        };
-        let value = if from["secretKeyRef"].is_object() {
-            reference("secretKeyRef", "secret")
-        } else if from["configMapKeyRef"].is_object() {
-            reference("configMapKeyRef", "config map")
-        } else if from["fieldRef"].is_object() {
-            format!(
-                " ({}:{})",
-                from["fieldRef"]["apiVersion"].as_str().unwrap_or("v1"),
-                text(from, "/fieldRef/fieldPath")
-            )
-        } else if from["resourceFieldRef"].is_object() {
-            format!(" ({})", text(from, "/resourceFieldRef/resource"))
-        } else {
-            text(variable, "/value").to_owned()
-        };
-        page.line(&format!("{indent}  {}:\t{value}", text(variable, "/name")));
+        let value = value_of(variable, container, pod);
+        for (index, line) in value.split('\n').enumerate() {
+            match index {
+                0 => page.line(&format!("{indent}  {}:\t{line}", text(variable, "/name"))),
+                _ => page.line(&format!("{indent}  \t{line}")),
+            }
+        }
+    }
+}
+
+/// A variable's value, or where it comes from.
+fn value_of(variable: &Value, container: &Value, pod: Option<&Value>) -> String {
+    let from = &variable["valueFrom"];
+    let key = |of: &str, kind: &str| {
+        let of = &from[of];
+        let optional = of["optional"] == true;
+        format!(
+            "<set to the key '{}' {kind} '{}'>\tOptional: {optional}",
+            text(of, "/key"),
+            text(of, "/name")
+        )
+    };
+    if from["secretKeyRef"].is_object() {
+        key("secretKeyRef", "in secret")
+    } else if from["configMapKeyRef"].is_object() {
+        key("configMapKeyRef", "of config map")
+    } else if from["fieldRef"].is_object() {
+        let path = text(from, "/fieldRef/fieldPath");
+        let version = from["fieldRef"]["apiVersion"].as_str().unwrap_or("v1");
+        format!("{} ({version}:{path})", pod.map(|pod| field_of(pod, path)).unwrap_or_default())
+    } else if from["resourceFieldRef"].is_object() {
+        let of = &from["resourceFieldRef"];
+        let resource = text(of, "/resource");
+        let divisor = of.get("divisor").map(shown).filter(|divisor| divisor != "0");
+        format!("{} ({resource})", amount_of(container, resource, divisor.as_deref().unwrap_or("1")))
+    } else {
+        text(variable, "/value").to_owned()
+    }
+}
+
+/// What a field of a pod is, for variables that are made of it.
+fn field_of(pod: &Value, path: &str) -> String {
+    match pod.pointer(&format!("/{}", path.replace('.', "/"))) {
+        Some(Value::Object(map)) => {
+            map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("\n")
+        }
+        Some(value) => shown(value),
+        None => String::new(),
+    }
+}
+
+/// A limit or request, counted in some unit and rounded up.
+fn amount_of(container: &Value, resource: &str, divisor: &str) -> String {
+    let (kind, name) = resource.split_once('.').unwrap_or_default();
+    let milli = |text: &str| text.parse::<api::Quantity>().map_or(0, |quantity| quantity.milli_value());
+    let amount = container["resources"][kind].get(name).map_or(0, |value| milli(&shown(value)));
+    match amount {
+        0 if matches!(resource, "limits.cpu" | "limits.memory") => "node allocatable".to_owned(),
+        amount => (amount as u64).div_ceil(milli(divisor).max(1) as u64).to_string(),
     }
 }
 
@@ -309,92 +352,29 @@ fn probe(probe: &Value) -> String {
     format!("{what} {times}")
 }
 
-fn volumes(spec: &Value, indent: &str, page: &mut Page) {
-    let mut list = items(spec, "/volumes").peekable();
-    if list.peek().is_none() {
-        if !indent.is_empty() {
-            page.line(&format!("{indent}Volumes:\t<none>"));
-        }
-        return;
-    }
-    page.line(&format!("{indent}Volumes:"));
-    for volume in list {
-        page.line(&format!("{indent}  {}:", text(volume, "/name")));
-        let source = volume.as_object().into_iter().flatten().find(|(field, _)| *field != "name");
-        let Some((kind, source)) = source else { continue };
-        let indent = format!("{indent}    ");
-        let mut field = |title: &str, value: &str| page.line(&format!("{indent}{title}:\t{value}"));
-        let optional = (source["optional"] == true).to_string();
-        match kind.as_str() {
-            "hostPath" => {
-                field("Type", "HostPath (bare host directory volume)");
-                field("Path", text(source, "/path"));
-                field("HostPathType", text(source, "/type"));
-            }
-            "emptyDir" => {
-                field("Type", "EmptyDir (a temporary directory that shares a pod's lifetime)");
-                field("Medium", text(source, "/medium"));
-                field("SizeLimit", &source.get("sizeLimit").map_or_else(|| "<unset>".to_owned(), shown));
-            }
-            "configMap" => {
-                field("Type", "ConfigMap (a volume populated by a ConfigMap)");
-                field("Name", text(source, "/name"));
-                field("Optional", &optional);
-            }
-            "secret" => {
-                field("Type", "Secret (a volume populated by a Secret)");
-                field("SecretName", text(source, "/secretName"));
-                field("Optional", &optional);
-            }
-            "persistentVolumeClaim" => {
-                field(
-                    "Type",
-                    "PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)",
-                );
-                field("ClaimName", text(source, "/claimName"));
-                field("ReadOnly", &(source["readOnly"] == true).to_string());
-            }
-            "projected" => projected(source, &indent, page),
-            other => field("Type", other),
-        }
-    }
-}
-
-fn projected(source: &Value, indent: &str, page: &mut Page) {
-    page.line(&format!(
-        "{indent}Type:\tProjected (a volume that contains injected data from multiple sources)"
-    ));
-    for part in items(source, "/sources") {
-        for (field, title, name) in
-            [("secret", "SecretName", "/secret/name"), ("configMap", "ConfigMapName", "/configMap/name")]
-        {
-            if part[field].is_object() {
-                page.line(&format!("{indent}{title}:\t{}", text(part, name)));
-                if field == "configMap" {
-                    page.line(&format!("{indent}Optional:\t{}", part[field]["optional"] == true));
-                }
-            }
-        }
-        if part["downwardAPI"].is_object() {
-            page.line(&format!("{indent}DownwardAPI:\ttrue"));
-        }
-        if let Some(seconds) = part["serviceAccountToken"]["expirationSeconds"].as_i64() {
-            page.line(&format!("{indent}TokenExpirationSeconds:\t{seconds}"));
-        }
-    }
-}
-
 /// Where it may run.
 fn placement(spec: &Value, indent: &str, page: &mut Page) {
-    let mut selectors = spec["nodeSelector"].as_object().into_iter().flatten();
-    let first = selectors
-        .next()
-        .map_or_else(|| "<none>".to_owned(), |(key, value)| format!("{key}={}", shown(value)));
-    page.line(&format!("{indent}Node-Selectors:\t{first}"));
-    selectors.for_each(|(key, value)| page.line(&format!("{indent}\t{key}={}", shown(value))));
-    let tolerations: Vec<String> = items(spec, "/tolerations").map(toleration).collect();
-    page.line(&format!("{indent}Tolerations:\t{}", tolerations.first().map_or("<none>", String::as_str)));
-    tolerations.iter().skip(1).for_each(|line| page.line(&format!("{indent}\t{line}")));
+    page.map(&format!("{indent}Node-Selectors"), &spec["nodeSelector"], "=");
+    let mut tolerations: Vec<&Value> = items(spec, "/tolerations").collect();
+    tolerations.sort_by_key(|toleration| text(toleration, "/key"));
+    page.list(&format!("{indent}Tolerations"), tolerations.into_iter().map(toleration));
+}
+
+/// How it is spread over the cluster.
+fn spread(spec: &Value, indent: &str, page: &mut Page) {
+    let mut rules: Vec<&Value> = items(spec, "/topologySpreadConstraints").collect();
+    rules.sort_by_key(|rule| text(rule, "/topologyKey"));
+    if rules.is_empty() {
+        return;
+    }
+    let lines = rules.into_iter().map(|rule| {
+        let selector = rule.get("labelSelector").map(|own| api::printing::label_selector(Some(own)));
+        let selector = selector.map(|own| format!(" for selector {own}")).unwrap_or_default();
+        let skew = rule["maxSkew"].as_i64().unwrap_or_default();
+        let (key, otherwise) = (text(rule, "/topologyKey"), text(rule, "/whenUnsatisfiable"));
+        format!("{key}:{otherwise} when max skew {skew} is exceeded{selector}")
+    });
+    page.list(&format!("{indent}Topology Spread Constraints"), lines);
 }
 
 fn toleration(toleration: &Value) -> String {

@@ -1,24 +1,17 @@
 //! `kubectl port-forward`.
 
-use super::exec::api;
-use crate::connection::{ClusterFlags, Connection};
+mod tunnel;
+
+use crate::connection::{ClusterFlags, Connection, is_not_found};
 use crate::pods;
 use crate::select::{self, SelectFlags, name_of};
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-
-/// How long a connection whose client said all may be silent. Channels of a WebSocket cannot be half closed, so whether
-/// the client still listens is not known.
-const SILENCE: Duration = Duration::from_secs(30);
-const BLOCK: usize = 32 << 10;
 
 /// What `port-forward` is told.
 #[derive(clap::Args)]
@@ -67,9 +60,11 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         let shown: Vec<String> = ways.iter().map(|way| format!("{{{} {}}}", way.local, way.remote)).collect();
         bail!("unable to listen on any of the requested ports: [{}]", shown.join(" "));
     }
+    let path = format!("{}/portforward", pods::path(&connection, name_of(&pod)));
+    let connection = Arc::new(connection);
     let mut serving = JoinSet::new();
     for (listener, remote) in listeners {
-        serving.spawn(serve(listener, remote, api(&connection), name_of(&pod).to_owned()));
+        serving.spawn(serve(listener, remote, connection.clone(), path.clone()));
     }
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -183,7 +178,8 @@ async fn listen(way: &Way, addresses: &[IpAddr]) -> Vec<(TcpListener, u16)> {
     listeners
 }
 
-async fn serve(listener: TcpListener, remote: u16, pods: Api<Pod>, pod: String) -> Result<()> {
+/// Forwards what comes in, until the pod is gone.
+async fn serve(listener: TcpListener, remote: u16, connection: Arc<Connection>, path: String) -> Result<()> {
     let local = listener.local_addr()?.port();
     let mut connections = JoinSet::new();
     loop {
@@ -191,58 +187,22 @@ async fn serve(listener: TcpListener, remote: u16, pods: Api<Pod>, pod: String) 
             accepted = listener.accept() => {
                 let (stream, _) = accepted?;
                 println!("Handling connection for {local}");
-                let (pods, pod) = (pods.clone(), pod.clone());
-                connections.spawn(async move {
-                    if let Err(error) = forward(stream, &pods, &pod, remote).await {
-                        eprintln!("error: an error occurred forwarding {local} -> {remote}: {error:#}");
-                    }
-                });
+                let (connection, path) = (connection.clone(), path.clone());
+                connections.spawn(async move { forward(stream, &connection, &path, remote).await });
             }
-            Some(_) = connections.join_next() => {}
+            Some(Ok(Err(error))) = connections.join_next() => {
+                eprintln!("error: an error occurred forwarding {local} -> {remote}: {error:#}");
+                if is_not_found(&error) {
+                    bail!("lost connection to pod");
+                }
+            }
         }
     }
 }
 
-/// Carries one connection. Each has a WebSocket of its own, so none waits for another.
-async fn forward(stream: TcpStream, pods: &Api<Pod>, pod: &str, remote: u16) -> Result<()> {
-    let mut forwarder = pods.portforward(pod, &[remote]).await.context("lost connection to pod")?;
-    let error = forwarder.take_error(remote).context("the port has no error channel")?;
-    let upstream = forwarder.take_stream(remote).context("the port has no stream")?;
-    let (mut from_pod, mut to_pod) = tokio::io::split(upstream);
-    let (mut from_client, mut to_client) = stream.into_split();
-    let inwards = async {
-        let mut block = vec![0; BLOCK];
-        while let Ok(count @ 1..) = from_client.read(&mut block).await {
-            if to_pod.write_all(&block[..count]).await.is_err() {
-                break;
-            }
-        }
-    };
-    let (said_all, mut is_said_all) = tokio::sync::watch::channel(false);
-    let outwards = async {
-        let mut block = vec![0; BLOCK];
-        loop {
-            let silence = async {
-                let _ = is_said_all.wait_for(|said| *said).await;
-                tokio::time::sleep(SILENCE).await;
-            };
-            let count = tokio::select! {
-                read = from_pod.read(&mut block) => read.unwrap_or_default(),
-                () = silence => 0,
-            };
-            if count == 0 || to_client.write_all(&block[..count]).await.is_err() {
-                let _ = to_client.shutdown().await;
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = outwards => {}
-        () = async { inwards.await; let _ = said_all.send(true); std::future::pending().await } => {}
-    }
-    let failed = tokio::time::timeout(Duration::from_millis(50), error).await.ok().flatten();
-    forwarder.abort();
-    failed.map_or(Ok(()), |text| bail!("{text}"))
+async fn forward(stream: TcpStream, connection: &Connection, path: &str, remote: u16) -> Result<()> {
+    let socket = connection.upgrade(path, tunnel::PROTOCOL).await.context("lost connection to pod")?;
+    tunnel::carry(stream, socket, remote).await
 }
 
 #[cfg(test)]
