@@ -37,6 +37,12 @@ impl Cluster {
                 _ => bail!("{flag}: expected a range of IPv4, or one of IPv4 and one of IPv6 after a comma"),
             }
         }
+        for range in &self.pod_cidrs {
+            let part = if range.addr().is_ipv4() { 24 } else { 64 };
+            if range.prefix_len() > part {
+                bail!("--pod-network-cidr: each node takes a /{part}, and {range} has none");
+            }
+        }
         if self.service_cidrs.len() > self.pod_cidrs.len() {
             bail!("--pod-network-cidr: services with two addresses need pods with two");
         }
@@ -145,6 +151,8 @@ mod tests {
         check("fd00:10:244::/56", "fd00:10:96::/112", Some("--pod-network-cidr: expected"));
         check("10.244.0.0/16,10.245.0.0/16", "10.96.0.0/12", Some("--pod-network-cidr: expected"));
         check("10.244.0.0/16", "fd00:10:96::/112", Some("--service-cidr: expected"));
+        check("10.244.0.0/25", "10.96.0.0/12", Some("--pod-network-cidr: each node takes a /24"));
+        check("10.244.0.0/16,fd00::/112", "10.96.0.0/12", Some("--pod-network-cidr: each node takes a /64"));
     }
 
     #[test]

@@ -28,6 +28,10 @@ fn machines_see_each_other_and_nothing_else() {
     assert!((0..20).any(|_| passes()));
     // No route leads out.
     assert!(!one.output("ip", &["route", "get", "192.0.2.1"]).status.success());
+    // Nothing of this machine's files is there but its programs.
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    assert!(!one.output("ls", &[&elsewhere.path().display().to_string()]).status.success());
+    assert!(!one.output("touch", &["/usr/bin/new"]).status.success());
     // What is on its disk stays, what is in /run does not.
     one.run("sh", &["-c", "echo kept > /var/lib/kept; echo lost > /run/lost"]);
     assert!(one.path("/var/lib/kept").exists());

@@ -182,7 +182,8 @@ fn names_are_answered(cluster: &Cluster, server: &str) {
         };
         gets("http://web/", "web-");
         gets("http://db-1.db:5432/", "db-1");
-        assert!(pod.look_up("a", "nosuch.default.svc.cluster.local").contains("NXDOMAIN"));
+        let nobody = pod.look_up("a", "nosuch.default.svc.cluster.local");
+        assert!(nobody.contains("NXDOMAIN"), "{nobody}");
     }
 }
 

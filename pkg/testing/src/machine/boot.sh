@@ -41,7 +41,7 @@ echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad
 for address in $addresses; do ip address add "$address" dev eth0; done
 ip link set lo up
 ip link set eth0 up
-[ "$init" = systemd ] && exec env -i container=minik8s /lib/systemd/systemd
+[ "$init" = systemd ] && exec env -i container=testing /lib/systemd/systemd
 setsid containerd > /var/log/containerd.log 2>&1 < /dev/null &
 while true; do sleep infinity & wait $!; done
 ' boot "$disk" "$3" "$4" "$5"
