@@ -24,6 +24,13 @@ const PROGRAMS: &[(&str, Program)] = &[
 ];
 
 fn main() -> ExitCode {
+    daemon::collect_by(|| {
+        // SAFETY: it may be called at any time, by any thread.
+        #[expect(unsafe_code, reason = "there is no safe door to it")]
+        unsafe {
+            libmimalloc_sys::mi_collect(true)
+        }
+    });
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(program) = arguments.first().and_then(program) {
         return program(arguments.into_iter());

@@ -52,7 +52,8 @@ struct State<K> {
 
 struct Index<K> {
     by: IndexBy<K>,
-    keys: HashMap<String, BTreeSet<Key>>,
+    /// Values, and what has them. All in one set: one for each value takes room for eleven, and most are of one or two.
+    keys: BTreeSet<(String, Key)>,
 }
 
 /// What can be asked of a cache of whatever kind.
@@ -140,7 +141,7 @@ impl<K: Resource + Debug + Send + Sync + 'static> Cache<K> {
         if state.indexes.contains_key(name) {
             return;
         }
-        let mut index = Index { by, keys: HashMap::new() };
+        let mut index = Index { by, keys: BTreeSet::new() };
         for (key, object) in &state.objects {
             index.insert(key, object);
         }
@@ -150,8 +151,10 @@ impl<K: Resource + Debug + Send + Sync + 'static> Cache<K> {
     /// The objects under a value of an index, by namespace and name.
     pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         let state = self.0.state.read();
-        let keys = state.indexes.get(index).and_then(|index| index.keys.get(value));
-        keys.into_iter().flatten().filter_map(|key| state.objects.get(key).cloned()).collect()
+        let from = (value.to_owned(), Key::new("", ""));
+        let keys = state.indexes.get(index).into_iter().flat_map(|index| index.keys.range(&from..));
+        let keys = keys.take_while(|(of, _)| of == value).map(|(_, key)| key);
+        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
     }
 
     /// Tells of every object that is known now, as if it were new, and of every change from now on. What is called
@@ -248,19 +251,12 @@ impl<K: Resource + Debug> State<K> {
 
 impl<K> Index<K> {
     fn insert(&mut self, key: &Key, object: &K) {
-        for value in (self.by)(object) {
-            self.keys.entry(value).or_default().insert(key.clone());
-        }
+        self.keys.extend((self.by)(object).into_iter().map(|value| (value, key.clone())));
     }
 
     fn remove(&mut self, key: &Key, object: &K) {
         for value in (self.by)(object) {
-            if let Some(keys) = self.keys.get_mut(&value) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.keys.remove(&value);
-                }
-            }
+            self.keys.remove(&(value, key.clone()));
         }
     }
 }

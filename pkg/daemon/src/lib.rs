@@ -16,11 +16,28 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 pub use health::serve_health;
+pub use memory::collect_by;
 
 /// Parses the arguments, and runs `run` until it ends; SIGTERM and SIGINT cancel the token that it is given.
 ///
 /// `default_log` is what is logged where the variable `LOG` does not say otherwise, such as `warn,kubelet=info`.
 pub fn main<Flags, Run, Running>(
+    arguments: impl Iterator<Item = OsString>,
+    default_log: &str,
+    run: Run,
+) -> ExitCode
+where
+    Flags: Parser,
+    Run: FnOnce(Flags, CancellationToken) -> Running,
+    Running: Future<Output = Result<()>>,
+{
+    main_on(None, arguments, default_log, run)
+}
+
+/// As [`main`], on so many threads besides the first. Each keeps memory that the others cannot use: a program that waits
+/// most of the time needs no more than one.
+pub fn main_on<Flags, Run, Running>(
+    threads: Option<usize>,
     arguments: impl Iterator<Item = OsString>,
     default_log: &str,
     run: Run,
@@ -44,7 +61,7 @@ where
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    match block_on(flags, run) {
+    match block_on(threads, flags, run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error:#}");
@@ -53,13 +70,14 @@ where
     }
 }
 
-fn block_on<Flags, Run, Running>(flags: Flags, run: Run) -> Result<()>
+fn block_on<Flags, Run, Running>(threads: Option<usize>, flags: Flags, run: Run) -> Result<()>
 where
     Run: FnOnce(Flags, CancellationToken) -> Running,
     Running: Future<Output = Result<()>>,
 {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    threads.map(|threads| runtime.worker_threads(threads));
+    let runtime = runtime.enable_all().build().context("start the runtime")?;
     runtime.block_on(async {
         let shutdown = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;

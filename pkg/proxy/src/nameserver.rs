@@ -252,20 +252,19 @@ mod tests {
 
     #[tokio::test]
     async fn names_are_answered_over_the_wire_and_others_remembered() {
-        let service = |value| serde_json::from_value(value).unwrap();
-        let services: [crate::record::Service; 2] = [
+        let service = |value| Arc::new(serde_json::from_value(value).unwrap());
+        let services: Vec<Arc<crate::record::Service>> = vec![
+            service(serde_json::json!({"metadata": {"namespace": "default", "name": "far"}, "spec": {
+                "type": "ExternalName", "externalName": "outside.example"}})),
             service(serde_json::json!({"metadata": {"namespace": "default", "name": "web"}, "spec": {
                 "clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "fd00:96::5"],
                 "ports": [{"name": "http", "port": 80}]}})),
-            service(serde_json::json!({"metadata": {"namespace": "default", "name": "far"}, "spec": {
-                "type": "ExternalName", "externalName": "outside.example"}})),
         ];
         let elsewhere = ["outside.example".to_owned()];
         let there = ["192.0.2.7".parse().unwrap()];
-        let outside =
-            Zone::new("example.net", std::iter::empty(), std::iter::empty(), elsewhere.into_iter(), &there);
+        let outside = Zone::new("example.net", vec![], vec![], elsewhere.into_iter(), &there);
         let (outside, outside_stop) = start(outside, Vec::new()).await;
-        let zone = Zone::new("cluster.local", services.iter(), std::iter::empty(), std::iter::empty(), &[]);
+        let zone = Zone::new("cluster.local", services, vec![], std::iter::empty(), &[]);
         let (address, stop) = start(zone, vec![outside]).await;
         let client = resolver(vec![address]).unwrap();
         let web = "web.default.svc.cluster.local.";

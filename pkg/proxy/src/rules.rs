@@ -16,7 +16,7 @@ mod port;
 mod walk;
 
 pub use names::{PREFIXES, is_service_chain};
-pub use port::{Rendered, port};
+pub use port::{Rendered, Shared, SharedRule, port};
 
 use crate::iptables::CANARY;
 use crate::services::ServicePort;
@@ -105,26 +105,23 @@ pub struct Rules {
 /// All rules of all services.
 pub fn render<'a>(ports: impl IntoIterator<Item = &'a ServicePort>, settings: &Settings) -> Rules {
     let rendered: Vec<Rendered> = ports.into_iter().map(|service| port(service, settings)).collect();
-    let mut rules = shared(rendered.iter(), settings);
-    for rendered in rendered {
-        rules.nat.extend(rendered.chains);
-        rules.filter.extend(rendered.filter_chains);
-    }
+    let mut rules = shared(rendered.iter().flat_map(|rendered| &rendered.shared), settings);
+    rules.nat.extend(rendered.into_iter().flat_map(|rendered| rendered.chains));
     rules
 }
 
-/// The chains that all services share.
-pub fn shared<'a>(rendered: impl Iterator<Item = &'a Rendered> + Clone, settings: &Settings) -> Rules {
-    let gather = |of: fn(&Rendered) -> &Vec<String>| -> Vec<String> {
-        rendered.clone().flat_map(move |rendered| of(rendered).iter().cloned()).collect()
+/// The chains that all services share, with what each adds to them.
+pub fn shared<'a>(rules: impl Iterator<Item = &'a SharedRule> + Clone, settings: &Settings) -> Rules {
+    let gather = |chain: Shared| -> Vec<String> {
+        rules.clone().filter(|(of, _)| *of == chain).map(|(_, rule)| rule.to_string()).collect()
     };
-    let mut services = gather(|rendered| &rendered.services);
+    let mut services = gather(Shared::Services);
     services.extend(node_port_jumps(settings));
     let mut refused = Vec::new();
     if let Some(dns) = settings.cluster_dns {
         refused.push(format!("-d {dns} -j RETURN"));
     }
-    refused.extend(gather(|rendered| &rendered.refused));
+    refused.extend(gather(Shared::Refused));
     for range in &settings.service_ranges {
         let comment = "-m comment --comment \"an address or port that no service has\"";
         refused.push(format!("-d {range} -p tcp {comment} {REJECT_TCP}"));
@@ -132,15 +129,15 @@ pub fn shared<'a>(rendered: impl Iterator<Item = &'a Rendered> + Clone, settings
     }
     let nat = [
         (SERVICES, services),
-        (NODE_PORTS, gather(|rendered| &rendered.node_ports)),
+        (NODE_PORTS, gather(Shared::NodePorts)),
         (HOST_MARK, vec![format!("-j MARK --set-xmark {MARK}")]),
         (POSTROUTING, postrouting(settings)),
         (CANARY, Vec::new()),
     ];
     let filter = [
         (SERVICES, refused),
-        (EXTERNAL_SERVICES, gather(|rendered| &rendered.refused_outside)),
-        (PROXY_FIREWALL, gather(|rendered| &rendered.firewall)),
+        (EXTERNAL_SERVICES, gather(Shared::RefusedOutside)),
+        (PROXY_FIREWALL, gather(Shared::Firewall)),
         (FORWARD, forward()),
         (FIREWALL, firewall(settings)),
         (CANARY, Vec::new()),

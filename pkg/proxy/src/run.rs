@@ -154,7 +154,10 @@ async fn save(objects: &Objects, shutdown: &CancellationToken) {
         }
         changes.iter_mut().for_each(|changes| changes.mark_unchanged());
         let began = Instant::now();
-        if let Err(error) = objects.save() {
+        let known = objects.clone();
+        // Rules do not wait for the disk.
+        let saved = tokio::task::spawn_blocking(move || known.save()).await;
+        if let Err(error) = saved.unwrap_or_else(|lost| Err(std::io::Error::other(lost))) {
             tracing::warn!(%error, "what is known cannot be kept for a restart");
         }
         pause = SAVE_AFTER.max(began.elapsed() * SAVE_SHARE);

@@ -9,7 +9,7 @@
 
 use crate::conntrack::{self, Stale};
 use crate::iptables::{Iptables, IptablesError};
-use crate::rules::{self, Rendered, Settings, Table};
+use crate::rules::{self, Rendered, Settings, SharedRule, Table};
 use crate::services::ServicePort;
 use client::Key;
 use network::Protocol;
@@ -50,7 +50,7 @@ pub struct Syncer {
 
 /// What is kept of a port: what it adds to shared chains, and its own chains.
 struct Port {
-    shared: Rendered,
+    shared: Box<[SharedRule]>,
     chains: Box<[Chain]>,
     rules: u32,
     udp: Option<Box<Udp>>,
@@ -240,8 +240,8 @@ impl Syncer {
 
     /// The shared chains that differ: of nat, and of filter.
     fn shared_writes(&mut self) -> (Writes, Writes) {
-        let rendered = self.services.values().flatten().map(|port| &port.shared);
-        let shared = rules::shared(rendered, &self.settings);
+        let added = self.services.values().flatten().flat_map(|port| &port.shared);
+        let shared = rules::shared(added, &self.settings);
         let differ = |table: Table, applied: &mut HashMap<String, u64>| -> Writes {
             let changed = table.into_iter().filter(|(name, rules)| applied.get(name) != Some(&hash(rules)));
             let changed: Writes = changed.collect();
@@ -302,22 +302,13 @@ impl Syncer {
     }
 
     fn count(&self) -> usize {
-        let of_port = |port: &Port| {
-            let shared = &port.shared;
-            port.rules as usize
-                + shared.services.len()
-                + shared.node_ports.len()
-                + shared.refused.len()
-                + shared.refused_outside.len()
-                + shared.firewall.len()
-        };
+        let of_port = |port: &Port| port.rules as usize + port.shared.len();
         self.services.values().flatten().map(of_port).sum()
     }
 }
 
 fn render(service: &ServicePort, settings: &Settings) -> (Port, Table) {
-    let mut shared = rules::port(service, settings);
-    let chains = std::mem::take(&mut shared.chains);
+    let Rendered { chains, shared } = rules::port(service, settings);
     let udp = (service.protocol == Protocol::Udp).then(|| {
         let of_family = |address: &&IpAddr| address.is_ipv6() == settings.ipv6;
         let more = &service.more;
@@ -331,7 +322,7 @@ fn render(service: &ServicePort, settings: &Settings) -> (Port, Table) {
     let kept =
         chains.iter().map(|(name, rules)| Chain { name: Name::new(name), hash: hash(rules) }).collect();
     let rules = chains.values().map(Vec::len).sum::<usize>() as u32;
-    (Port { shared, chains: kept, rules, udp }, chains)
+    (Port { shared: shared.into(), chains: kept, rules, udp }, chains)
 }
 
 /// What must be forgotten of connectionless protocols: ways to endpoints that are gone, and, where there was none

@@ -13,8 +13,10 @@
 
 use crate::record::{Service, Slice};
 use network::Protocol;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// How long answers are good for, in seconds: endpoints change.
 pub const TTL_SECONDS: u32 = 30;
@@ -73,81 +75,84 @@ pub enum Answer {
     Alias(String),
 }
 
-/// All names. Made anew from the objects as they are; asked without locking anybody out.
+/// All names. Made anew from the objects as they are, which it shares; asked without locking anybody out.
 #[derive(Debug, Default)]
 pub struct Zone {
     domain: String,
-    services: HashMap<(String, String), Named>,
-    namespaces: HashSet<String>,
-    by_address: HashMap<IpAddr, String>,
+    /// By namespace and name.
+    services: Vec<Arc<Service>>,
+    /// The addresses of services, in order: which of them has it.
+    addresses: Vec<(IpAddr, u32)>,
+    /// Those of them that are headless, with their endpoints.
+    headless: Vec<(Arc<Service>, Endpoints)>,
+    /// Their pods' names.
+    pods: HashMap<IpAddr, String>,
     hosts: HashMap<String, Vec<IpAddr>>,
 }
 
-/// Ports: name, protocol and number.
-type Ports = Vec<(String, Protocol, u16)>;
-
-/// What a service's name means.
-#[derive(Debug, Default)]
-struct Named {
-    addresses: Vec<IpAddr>,
-    external: Option<String>,
-    ports: Ports,
-    /// Of a headless service: label to address and ports.
-    endpoints: BTreeMap<String, Vec<(IpAddr, Ports)>>,
-}
+/// Label to address, and where its ports are.
+type Endpoints = BTreeMap<String, Vec<(IpAddr, Arc<Slice>)>>;
 
 impl Zone {
-    /// The names of these services and hosts. Slices are those of headless services; others may be among them.
-    pub fn new<'a>(
+    /// The names of these services, which are in the order of their namespaces and names, and hosts. Slices are those of
+    /// headless services; others may be among them.
+    pub fn new(
         domain: &str,
-        services: impl Iterator<Item = &'a Service>,
-        slices: impl Iterator<Item = &'a Slice>,
+        services: Vec<Arc<Service>>,
+        slices: impl IntoIterator<Item = Arc<Slice>>,
         hosts: impl Iterator<Item = String>,
         node: &[IpAddr],
     ) -> Zone {
-        let mut zone = Zone { domain: domain.trim_matches('.').to_ascii_lowercase(), ..Zone::default() };
-        zone.hosts = hosts.map(|host| (host.to_ascii_lowercase(), node.to_vec())).collect();
-        for service in services {
-            zone.add_service(service);
-        }
+        let of_service = |(n, service): (usize, &Arc<Service>)| {
+            service.cluster_ips.iter().map(|address| (*address, n as u32)).collect::<Vec<_>>()
+        };
+        let mut addresses: Vec<(IpAddr, u32)> = services.iter().enumerate().flat_map(of_service).collect();
+        addresses.sort_unstable();
+        let is_headless =
+            |service: &&Arc<Service>| service.cluster_ips.is_empty() && service.external_name.is_none();
+        let headless = services.iter().filter(is_headless).map(|service| (service.clone(), Endpoints::new()));
+        let mut zone = Zone {
+            domain: domain.trim_matches('.').to_ascii_lowercase(),
+            headless: headless.collect(),
+            services,
+            addresses,
+            hosts: hosts.map(|host| (host.to_ascii_lowercase(), node.to_vec())).collect(),
+            ..Zone::default()
+        };
         for slice in slices {
-            zone.add_slice(slice);
+            zone.add_slice(&slice);
         }
         zone
     }
 
-    fn add_service(&mut self, service: &Service) {
-        let (namespace, name) = (service.namespace(), service.name());
-        let ports = service.ports.iter().map(|port| (port.name.to_string(), port.protocol, port.port));
-        let named = Named {
-            addresses: service.cluster_ips.to_vec(),
-            external: service.external_name.as_deref().map(str::to_owned),
-            ports: ports.collect(),
-            ..Named::default()
-        };
-        for address in &named.addresses {
-            self.by_address.insert(*address, format!("{name}.{namespace}.svc.{}", self.domain));
-        }
-        self.namespaces.insert(namespace.to_owned());
-        self.services.insert((namespace.to_owned(), name.to_owned()), named);
-    }
-
-    fn add_slice(&mut self, slice: &Slice) {
-        let Some(key) = slice.service_key() else { return };
-        let (namespace, service) = (key.namespace, key.name);
-        let Some(named) = self.services.get_mut(&(namespace.clone(), service.clone())) else { return };
-        if !named.addresses.is_empty() || named.external.is_some() {
-            return;
-        }
-        let ports = slice.ports.iter().map(|port| (port.name.to_string(), port.protocol, port.number));
-        let ports: Ports = ports.collect();
+    fn add_slice(&mut self, slice: &Arc<Slice>) {
+        let name = slice.service.as_deref().unwrap_or_default();
+        let Some(n) = self.find_headless(slice.namespace(), name) else { return };
+        let fqdn = self.fqdn(&self.headless[n].0);
         // A service that publishes addresses that are not ready has them as ready in its slices.
         for place in slice.endpoints.iter().filter(|place| place.ready) {
             let label = place.hostname.as_deref().map_or_else(|| dashed(place.address), str::to_owned);
-            let fqdn = format!("{label}.{service}.{namespace}.svc.{}", self.domain);
-            self.by_address.entry(place.address).or_insert(fqdn);
-            named.endpoints.entry(label).or_default().push((place.address, ports.clone()));
+            self.pods.entry(place.address).or_insert_with(|| format!("{label}.{fqdn}"));
+            self.headless[n].1.entry(label).or_default().push((place.address, slice.clone()));
         }
+    }
+
+    fn find_headless(&self, namespace: &str, name: &str) -> Option<usize> {
+        self.headless.binary_search_by(|(service, _)| order(service, namespace, name)).ok()
+    }
+
+    fn find(&self, namespace: &str, name: &str) -> Option<&Service> {
+        let found = self.services.binary_search_by(|service| order(service, namespace, name)).ok();
+        found.map(|n| self.services[n].as_ref())
+    }
+
+    fn has_namespace(&self, namespace: &str) -> bool {
+        let first = self.services.partition_point(|service| service.namespace() < namespace);
+        self.services.get(first).is_some_and(|service| service.namespace() == namespace)
+    }
+
+    fn fqdn(&self, service: &Service) -> String {
+        format!("{}.{}.svc.{}", service.name(), service.namespace(), self.domain)
     }
 
     /// What a name means. It may be written in capitals, with or without the dot at its end.
@@ -173,56 +178,50 @@ impl Zone {
                 found(if kind == Type::Txt { vec![version] } else { Vec::new() })
             }
             ["svc"] | ["pod"] => found(Vec::new()),
-            ["svc", namespace] | ["pod", namespace] if self.namespaces.contains(*namespace) => {
-                found(Vec::new())
-            }
-            ["pod", namespace, label] if self.namespaces.contains(*namespace) => match undashed(label) {
+            ["svc", namespace] | ["pod", namespace] if self.has_namespace(namespace) => found(Vec::new()),
+            ["pod", namespace, label] if self.has_namespace(namespace) => match undashed(label) {
                 Some(address) => found(of_type(&name, [address].iter(), kind)),
                 None => Answer::NoSuchName,
             },
-            ["svc", namespace, service, inner @ ..] => {
-                match self.services.get(&((*namespace).to_owned(), (*service).to_owned())) {
-                    Some(named) => self.service(
-                        named,
-                        &name,
-                        &format!("{service}.{namespace}.svc.{}", self.domain),
-                        inner,
-                        kind,
-                    ),
-                    None => Answer::NoSuchName,
-                }
-            }
+            ["svc", namespace, service, inner @ ..] => match self.find(namespace, service) {
+                Some(service) => self.service(service, &name, inner, kind),
+                None => Answer::NoSuchName,
+            },
             _ => Answer::NoSuchName,
         }
     }
 
-    fn service(&self, named: &Named, name: &str, fqdn: &str, inner: &[&str], kind: Type) -> Answer {
-        if let Some(external) = &named.external {
+    fn service(&self, service: &Service, name: &str, inner: &[&str], kind: Type) -> Answer {
+        if let Some(external) = &service.external_name {
             return match inner.is_empty() {
-                true => Answer::Alias(external.clone()),
+                true => Answer::Alias(external.to_string()),
                 false => Answer::NoSuchName,
             };
         }
+        let endpoints = self.find_headless(service.namespace(), service.name()).map(|n| &self.headless[n].1);
+        let endpoints = endpoints.filter(|endpoints| !endpoints.is_empty());
+        let fqdn = self.fqdn(service);
         match inner {
-            [] if kind == Type::Srv => ports(named, name, fqdn, |_, _| true),
+            [] if kind == Type::Srv => ports(service, endpoints, name, &fqdn, |_, _| true),
             [] => {
-                let endpoints = named.endpoints.values().flatten().map(|(address, _)| address);
-                match named.addresses.is_empty() && named.endpoints.is_empty() {
+                let places = endpoints.iter().flat_map(|endpoints| endpoints.values().flatten());
+                let places = places.map(|(address, _)| address);
+                match service.cluster_ips.is_empty() && endpoints.is_none() {
                     // A headless service without anybody: the name is there only with its endpoints.
                     true => Answer::NoSuchName,
-                    false => found(of_type(name, named.addresses.iter().chain(endpoints), kind)),
+                    false => found(of_type(name, service.cluster_ips.iter().chain(places), kind)),
                 }
             }
             [protocol, port] if protocol.starts_with('_') && port.starts_with('_') => {
                 let matches = |name: &str, of: Protocol| name == &port[1..] && of.lower() == &protocol[1..];
-                match ports(named, name, fqdn, matches) {
+                match ports(service, endpoints, name, &fqdn, matches) {
                     Answer::Records(records, _) if records.is_empty() => Answer::NoSuchName,
                     Answer::Records(_, _) if kind != Type::Srv => found(Vec::new()),
                     answer => answer,
                 }
             }
-            [label] => match named.endpoints.get(*label) {
-                Some(endpoints) => found(of_type(name, endpoints.iter().map(|(address, _)| address), kind)),
+            [label] => match endpoints.and_then(|endpoints| endpoints.get(*label)) {
+                Some(places) => found(of_type(name, places.iter().map(|(address, _)| address), kind)),
                 None => Answer::NoSuchName,
             },
             _ => Answer::NoSuchName,
@@ -230,9 +229,11 @@ impl Zone {
     }
 
     fn pointer(&self, name: &str, address: IpAddr, kind: Type) -> Answer {
-        match self.by_address.get(&address) {
+        let service = self.addresses.binary_search_by_key(&address, |(address, _)| *address).ok();
+        let service = service.map(|n| self.fqdn(&self.services[self.addresses[n].1 as usize]));
+        match service.or_else(|| self.pods.get(&address).cloned()) {
             Some(target) if kind == Type::Ptr => {
-                found(vec![Record { name: name.to_owned(), data: Data::Ptr(target.clone()) }])
+                found(vec![Record { name: name.to_owned(), data: Data::Ptr(target) }])
             }
             Some(_) => found(Vec::new()),
             None => Answer::Elsewhere,
@@ -245,27 +246,37 @@ impl Zone {
     }
 }
 
+fn order(service: &Service, namespace: &str, name: &str) -> Ordering {
+    (service.namespace(), service.name()).cmp(&(namespace, name))
+}
+
 fn found(records: Vec<Record>) -> Answer {
     Answer::Records(records, Vec::new())
 }
 
 /// The ports that match, each with its target, whose addresses come along.
-fn ports(named: &Named, name: &str, fqdn: &str, matches: impl Fn(&str, Protocol) -> bool) -> Answer {
+fn ports(
+    service: &Service,
+    endpoints: Option<&Endpoints>,
+    name: &str,
+    fqdn: &str,
+    matches: impl Fn(&str, Protocol) -> bool,
+) -> Answer {
     let (mut records, mut besides) = (Vec::new(), Vec::new());
     let mut add = |port: u16, target: String, addresses: &mut dyn Iterator<Item = IpAddr>| {
         besides
             .extend(addresses.map(|address| Record { name: target.clone(), data: Data::Address(address) }));
         records.push(Record { name: name.to_owned(), data: Data::Srv(port, target) });
     };
-    if named.endpoints.is_empty() {
-        for (_, _, port) in named.ports.iter().filter(|(port, protocol, _)| matches(port, *protocol)) {
-            add(*port, fqdn.to_owned(), &mut named.addresses.iter().copied());
+    if endpoints.is_none() {
+        for port in service.ports.iter().filter(|port| matches(&port.name, port.protocol)) {
+            add(port.port, fqdn.to_owned(), &mut service.cluster_ips.iter().copied());
         }
     }
-    for (label, places) in &named.endpoints {
-        for (address, ports) in places {
-            for (_, _, port) in ports.iter().filter(|(port, protocol, _)| matches(port, *protocol)) {
-                add(*port, format!("{label}.{fqdn}"), &mut std::iter::once(*address));
+    for (label, places) in endpoints.into_iter().flatten() {
+        for (address, slice) in places {
+            for port in slice.ports.iter().filter(|port| matches(&port.name, port.protocol)) {
+                add(port.number, format!("{label}.{fqdn}"), &mut std::iter::once(*address));
             }
         }
     }
@@ -315,8 +326,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn zone() -> Zone {
-        let service = |value: Value| -> Service { serde_json::from_value(value).unwrap() };
-        let services = [
+        let service = |value: Value| -> Arc<Service> { Arc::new(serde_json::from_value(value).unwrap()) };
+        let mut services = vec![
             service(json!({"metadata": {"namespace": "default", "name": "web"}, "spec": {
                 "clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "fd00:96::5"],
                 "ports": [{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"}]}})),
@@ -336,7 +347,8 @@ mod tests {
         .unwrap();
         let node = ["192.168.1.1".parse().unwrap()];
         let hosts = ["shop.example.com".to_owned()];
-        Zone::new("cluster.local.", services.iter(), [slice].iter(), hosts.into_iter(), &node)
+        services.sort_by_key(|service| service.name().to_owned());
+        Zone::new("cluster.local.", services, [Arc::new(slice)], hosts.into_iter(), &node)
     }
 
     fn check(name: &str, kind: Type, expected: &str) {

@@ -32,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "apiserver-cmd",
             "controller-manager-cmd",
+            "daemon",
             "kubeadm-cmd",
             "kubectl-cmd",
             "kubelet-cmd",

@@ -158,7 +158,7 @@ fn rows(floor: &Figures, ours: &Figures, peer: Option<&Figures>) -> Vec<Row> {
         floor: figure(floor).filter(|_| has_floor).map(|value| (value, "containerd alone")),
         peer: peer.and_then(figure),
     };
-    vec![
+    let rows = [
         row("one pod, apply to Ready (median)", "s", |f| Some(f.one), true),
         row("an exit, to the API (median)", "s", |f| f.exit, false),
         row("30 pods, apply to all Ready", "s", |f| Some(f.together), true),
@@ -167,7 +167,8 @@ fn rows(floor: &Figures, ours: &Figures, peer: Option<&Figures>) -> Vec<Row> {
         row("kubelet, no pods: CPU", "% of a core", |f| f.empty.map(|(_, cpu)| cpu), false),
         row("kubelet, 100 pods: memory (PSS)", "MB", |f| f.full.map(|(pss, _)| pss), false),
         row("kubelet, 100 pods: CPU", "% of a core", |f| f.full.map(|(_, cpu)| cpu), false),
-    ]
+    ];
+    rows.into_iter().filter(|row| row.ours.is_some()).collect()
 }
 
 fn rounds(quick: bool) -> usize {

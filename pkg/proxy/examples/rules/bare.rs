@@ -61,7 +61,7 @@ pub async fn sync(scale: &Scale) -> Times {
 
 fn shared_chains(size: usize, settings: &Settings) -> rules::Rules {
     let rendered: Vec<_> = (0..size).map(|n| rules::port(&service(n, 0), settings)).collect();
-    rules::shared(rendered.iter(), settings)
+    rules::shared(rendered.iter().flat_map(|rendered| &rendered.shared), settings)
 }
 
 fn text(table: &str, chains: &Table) -> String {

@@ -8,20 +8,34 @@ use std::net::{IpAddr, SocketAddr};
 /// What one port contributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// Its own chains in nat.
+    /// Its own chains, in nat.
     pub chains: Table,
-    /// Its own chains in filter.
-    pub filter_chains: Table,
-    /// Its rules in KUBE-SERVICES of nat.
-    pub services: Vec<String>,
-    /// Its rules in KUBE-NODEPORTS.
-    pub node_ports: Vec<String>,
-    /// Its rules in KUBE-SERVICES of filter.
-    pub refused: Vec<String>,
-    /// Its rules in KUBE-EXTERNAL-SERVICES.
-    pub refused_outside: Vec<String>,
-    /// Its rules in KUBE-PROXY-FIREWALL.
-    pub firewall: Vec<String>,
+    /// Its rules in chains that all services share.
+    pub shared: Vec<SharedRule>,
+}
+
+/// A rule, and where it belongs.
+pub type SharedRule = (Shared, Box<str>);
+
+/// A chain that all services share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// KUBE-SERVICES of nat.
+    Services,
+    /// KUBE-NODEPORTS of nat.
+    NodePorts,
+    /// KUBE-SERVICES of filter.
+    Refused,
+    /// KUBE-EXTERNAL-SERVICES of filter.
+    RefusedOutside,
+    /// KUBE-PROXY-FIREWALL of filter.
+    Firewall,
+}
+
+impl Rendered {
+    fn share(&mut self, chain: Shared, rule: String) {
+        self.shared.push((chain, rule.into()));
+    }
 }
 
 /// Renders one port, for one family of addresses.
@@ -74,9 +88,9 @@ impl Context<'_> {
             let to = format!("-d {address} {}", self.to_port(self.service.port));
             if served {
                 let comment = self.comment("cluster IP");
-                out.services.push(format!("{to} {comment} -j {}", self.inside_chain()));
+                out.share(Shared::Services, format!("{to} {comment} -j {}", self.inside_chain()));
             } else {
-                out.refused.push(format!("{to} {} {}", self.comment(self.why()), self.refusal()));
+                out.share(Shared::Refused, format!("{to} {} {}", self.comment(self.why()), self.refusal()));
             }
         }
     }
@@ -92,10 +106,13 @@ impl Context<'_> {
         for (address, kind, chain) in external.chain(balancers) {
             let to = format!("-d {address} {}", self.to_port(self.service.port));
             if self.reachable_from_outside() {
-                out.services.push(format!("{to} {} -j {chain}", self.comment(kind)));
+                out.share(Shared::Services, format!("{to} {} -j {chain}", self.comment(kind)));
             }
             if !served {
-                out.refused_outside.push(format!("{to} {} {}", self.comment(self.why()), self.refusal()));
+                out.share(
+                    Shared::RefusedOutside,
+                    format!("{to} {} {}", self.comment(self.why()), self.refusal()),
+                );
             }
         }
         if guarded && self.reachable_from_outside() {
@@ -104,12 +121,12 @@ impl Context<'_> {
         let Some(node_port) = self.service.node_port else { return };
         let to = self.to_port(node_port);
         if self.reachable_from_outside() {
-            out.node_ports.push(format!("{to} {} -j {ext}", self.comment("nodeport")));
+            out.share(Shared::NodePorts, format!("{to} {} -j {ext}", self.comment("nodeport")));
         }
         if !served {
             let comment = self.comment(self.why());
             let local = "-m addrtype --dst-type LOCAL";
-            out.refused_outside.push(format!("{local} {to} {comment} {}", self.refusal()));
+            out.share(Shared::RefusedOutside, format!("{local} {to} {comment} {}", self.refusal()));
         }
     }
 
@@ -142,7 +159,7 @@ impl Context<'_> {
         for address in self.of_family(&self.service.more.load_balancer_ips) {
             let to = format!("-d {address} {}", self.to_port(self.service.port));
             let dropped = self.comment("traffic not accepted by loadbalancer IP");
-            out.firewall.push(format!("{to} {dropped} -j DROP"));
+            out.share(Shared::Firewall, format!("{to} {dropped} -j DROP"));
         }
     }
 

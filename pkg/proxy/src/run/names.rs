@@ -54,15 +54,14 @@ async fn keep(zone: SharedZone, config: &Config, objects: &Objects, shutdown: &C
 }
 
 fn make(config: &Config, objects: &Objects) -> Zone {
-    let (services, slices) = (objects.services.list(), objects.slices.list());
     let (dnses, ingresses) = (objects.dnses.list(), objects.ingresses.list());
     let places = Services::new(std::iter::empty());
     let sites = sites(dnses.iter().map(AsRef::as_ref), ingresses.iter().map(AsRef::as_ref), &places);
     let this = This::find(&config.node, &objects.nodes.list());
     Zone::new(
         &config.cluster_domain,
-        services.iter().map(AsRef::as_ref),
-        slices.iter().map(AsRef::as_ref),
+        objects.services.list(),
+        objects.slices.list(),
         sites.names().cloned(),
         &this.addresses,
     )
