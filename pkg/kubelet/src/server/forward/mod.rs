@@ -3,6 +3,7 @@
 //! ```text
 //! kube-rs ── WebSocket, two channels for each port ──┐
 //! kubectl ── WebSocket ── SPDY, two streams for each connection ──> Lane <──> TCP to 127.0.0.1 in the pod
+//! upstream's apiserver ── SPDY ──┘
 //! ```
 
 mod dial;
@@ -12,6 +13,7 @@ mod tunnel;
 use super::answer::{Answer, Refusal};
 use super::route::{PodPath, Query};
 use super::stream::channels::Protocol;
+use super::stream::spdy;
 use super::stream::websocket::{self, Named, Socket};
 use super::{Server, pods};
 use crate::runtime::PodRef;
@@ -30,6 +32,9 @@ use tokio_tungstenite::tungstenite::Message;
 const WAITING: usize = 16;
 /// Ports in one request.
 const MOST_PORTS: usize = 64;
+
+/// What is spoken on streams of SPDY.
+const PROTOCOL: &str = "portforward.k8s.io";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wire {
@@ -73,19 +78,35 @@ pub async fn handle(
 ) -> Result<Answer, Refusal> {
     let (_, pod) = pods::find(server, path)?;
     let place = place(server, pod).await?;
+    let (shutdown, idle_timeout) = (server.shutdown.clone(), server.idle_timeout);
+    if spdy::is_asked(request.headers()) {
+        let spdy::Upgrade { answer, connection } = spdy::accept(request, PROTOCOL)?;
+        server.streams.spawn(async move {
+            let Some(connection) = connection.await else { return };
+            let (sink, source) = spdy::messages(connection);
+            tokio::select! {
+                () = tunnel::run(sink, source, place, idle_timeout) => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+        return Ok(answer);
+    }
     let upgrade = websocket::accept(request, &WIRES)?;
     let ports = match upgrade.protocol {
         Wire::Channels(_) => ports(query)?,
         Wire::Tunnel => Vec::new(),
     };
-    let (shutdown, wire, opening) = (server.shutdown.clone(), upgrade.protocol, upgrade.socket);
-    let idle_timeout = server.idle_timeout;
+    let (wire, opening) = (upgrade.protocol, upgrade.socket);
     server.streams.spawn(async move {
         let Some(socket) = opening.await else { return };
         let work = async {
             match wire {
                 Wire::Channels(protocol) => channels(socket, protocol, place, ports).await,
-                Wire::Tunnel => tunnel::run(socket, place, idle_timeout).await,
+                Wire::Tunnel => {
+                    let (sink, source) = socket.split();
+                    let source = source.map(|message| message.unwrap_or(Message::Close(None)));
+                    tunnel::run(sink, source, place, idle_timeout).await;
+                }
             }
         };
         tokio::select! {

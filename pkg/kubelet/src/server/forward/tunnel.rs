@@ -1,11 +1,11 @@
-//! SPDY inside a WebSocket: any number of connections, each a pair of streams.
+//! SPDY, inside a WebSocket or by itself: any number of connections, each a pair of streams.
 
 use super::Place;
 use super::lane::{self, Lane};
-use crate::server::stream::websocket::{Socket, goodbye};
+use crate::server::stream::websocket::goodbye;
 use bytes::Bytes;
 use client::spdy::{self, Connection, Event};
-use futures::{SinkExt, StreamExt};
+use futures::{Sink, SinkExt, Stream, StreamExt};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -16,14 +16,18 @@ use tokio_tungstenite::tungstenite::Message;
 const MOST_CONNECTIONS: usize = 1024;
 
 /// Forwards connections until the client goes.
-pub async fn run(socket: Socket, place: Place, idle_timeout: Duration) {
-    let (mut sink, mut source) = socket.split();
+pub async fn run(
+    mut sink: impl Sink<Message> + Unpin,
+    mut source: impl Stream<Item = Message> + Unpin,
+    place: Place,
+    idle_timeout: Duration,
+) {
     let (to_client, mut messages) = mpsc::channel::<Message>(super::WAITING);
     let mut tunnel =
         Tunnel { place, to_client, pairs: HashMap::new(), open: HashMap::new(), running: JoinSet::new() };
     let listening = async {
         let mut connection = Connection::new();
-        while let Ok(Some(Ok(message))) = tokio::time::timeout(idle_timeout, source.next()).await {
+        while let Ok(Some(message)) = tokio::time::timeout(idle_timeout, source.next()).await {
             let bytes = match message {
                 Message::Binary(bytes) => bytes,
                 Message::Close(_) => return,

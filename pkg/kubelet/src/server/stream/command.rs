@@ -1,11 +1,10 @@
-//! One command, or one attachment, over one socket.
+//! One command, or one attachment, over one socket, whatever it speaks.
 
 use super::channels::{ERROR, Protocol, RESIZE, Received, STDERR, STDIN, STDOUT};
-use super::websocket::{Socket, goodbye};
+use super::websocket::goodbye;
 use crate::runtime::{Error, ExecSpec, Session};
 use bytes::Bytes;
-use futures::stream::SplitStream;
-use futures::{SinkExt, StreamExt};
+use futures::{Sink, SinkExt, Stream, StreamExt};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -31,13 +30,13 @@ type Input = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Carries bytes both ways until the process has ended and all was said, or the client is gone.
 pub async fn run(
-    socket: Socket,
+    mut sink: impl Sink<Message> + Unpin,
+    mut source: impl Stream<Item = Received> + Unpin,
     protocol: Protocol,
     session: Result<Session, Error>,
     task: Task,
     idle_timeout: Duration,
 ) {
-    let (mut sink, mut source) = socket.split();
     let (to_client, mut messages) = mpsc::channel::<Message>(WAITING);
     let working = async {
         let to_client = to_client;
@@ -65,7 +64,7 @@ pub async fn run(
     };
     if has_said_all {
         // Whatever the client still sends is read: closing on it would take back what was said last.
-        let farewell = async { while let Some(Ok(_)) = source.next().await {} };
+        let farewell = async { while source.next().await.is_some_and(|said| said != Received::Gone) {} };
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
     }
 }
@@ -73,7 +72,7 @@ pub async fn run(
 /// How it ended; `None` if the client went before.
 async fn work(
     session: Session,
-    source: &mut SplitStream<Socket>,
+    source: &mut (impl Stream<Item = Received> + Unpin),
     protocol: Protocol,
     task: &Task,
     to_client: &mpsc::Sender<Message>,
@@ -92,7 +91,7 @@ async fn work(
         tokio::join!(said(stdout, STDOUT, protocol, to_client), said(stderr, STDERR, protocol, to_client));
     });
     let mut feeding = std::pin::pin!(feed(stdin, input));
-    let mut listening = std::pin::pin!(listen(source, protocol, to_process, session.resize, idle_timeout));
+    let mut listening = std::pin::pin!(listen(source, to_process, session.resize, idle_timeout));
     let mut exit = session.exit;
     let (mut code, mut has_said_all, mut is_fed) = (None, false, false);
     loop {
@@ -142,15 +141,14 @@ async fn feed(stdin: Option<Input>, mut input: mpsc::Receiver<Bytes>) {
 
 /// Hears the client until it goes. Its input ends when it says so, or goes.
 async fn listen(
-    source: &mut SplitStream<Socket>,
-    protocol: Protocol,
+    source: &mut (impl Stream<Item = Received> + Unpin),
     to_process: mpsc::Sender<Bytes>,
     resize: mpsc::Sender<(u16, u16)>,
     idle_timeout: Duration,
 ) {
     let mut to_process = Some(to_process);
-    while let Ok(Some(Ok(message))) = tokio::time::timeout(idle_timeout, source.next()).await {
-        match protocol.received(message) {
+    while let Ok(Some(received)) = tokio::time::timeout(idle_timeout, source.next()).await {
+        match received {
             Received::Data(STDIN, bytes) => {
                 if let Some(open) = &to_process
                     && !bytes.is_empty()

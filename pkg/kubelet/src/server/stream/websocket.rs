@@ -93,11 +93,13 @@ fn agree<P: Named>(offered: &[&str], ours: &[P]) -> Option<P> {
     offered.iter().find_map(|name| ours.iter().find(|protocol| protocol.name() == *name)).copied()
 }
 
-fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<&'a str> {
+/// The words of a header.
+pub(super) fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<&'a str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty()).collect()
 }
 
-fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+/// Whether a header has a word.
+pub(super) fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     tokens(headers, name).iter().any(|token| token.eq_ignore_ascii_case(wanted))
 }
