@@ -271,7 +271,9 @@ impl From<store::Error> for ApiError {
 impl From<listwatch::Error> for ApiError {
     fn from(error: listwatch::Error) -> Self {
         match error {
-            listwatch::Error::TooOld { .. } => ApiError::expired(error.to_string()),
+            listwatch::Error::TooOld { .. } | listwatch::Error::Replaced => {
+                ApiError::expired(error.to_string())
+            }
             listwatch::Error::Future { asked, current } => store::Error::Future { asked, current }.into(),
             listwatch::Error::Closed => ApiError::no_such_path(),
         }

@@ -89,7 +89,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::TooOld`] and [`Error::Future`] if the window does not have the revision, [`Error::Closed`] if the
-    /// resource is gone.
+    /// resource is gone, [`Error::Replaced`] if another cache has taken the place of this one.
     pub fn watch(self: &Arc<Self>, scope: Scope, since: Since) -> Result<Watcher, Error> {
         let scope = scope.normalized(&self.resource);
         if scope.is_everything() {
@@ -158,6 +158,10 @@ impl Cache {
         self.state.write().apply(changes, revision, &self.resource, &self.reach);
     }
 
+    pub(crate) fn retire(&self) {
+        self.state.write().retire();
+    }
+
     pub(crate) fn close(&self) {
         self.state.write().close();
     }
@@ -179,6 +183,9 @@ impl Cache {
     fn start(&self, state: &State, scope: &Scope, since: Since) -> Result<Start, Error> {
         if state.is_closed() {
             return Err(Error::Closed);
+        }
+        if state.is_retired {
+            return Err(Error::Replaced);
         }
         let now = self.revision_of(state);
         let present = |mark: bool| {

@@ -3,6 +3,7 @@
 //! ```text
 //! start:     list everything at now − 10,000 ──> replay the feed from there ──> live
 //! register:  hold back changes ──> list the prefix ──> apply those that came after the list ──> live
+//! again:     the same beside the old cache, which is told of changes for as long as somebody reads from it
 //! compacted: list everything again; watchers are sent away and the window begins anew
 //! ```
 
@@ -11,8 +12,8 @@ use crate::resource::ResourceConfig;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{Change, Entry, Error, News, Range, Revision, Store};
 use tokio::sync::{Mutex, watch};
@@ -44,12 +45,56 @@ pub struct Hub {
 
 struct Shared {
     store: Arc<dyn Store>,
-    caches: RwLock<BTreeMap<String, Arc<Cache>>>,
+    caches: RwLock<Caches>,
     progress: Arc<Progress>,
     /// Held while the set of caches changes or all are read again: these must not overlap.
     membership: Mutex<()>,
     /// Held by the one who asks the store for progress.
     asking: Mutex<()>,
+}
+
+/// Everybody who is told of changes.
+#[derive(Default)]
+struct Caches {
+    by_prefix: BTreeMap<String, Arc<Cache>>,
+    /// Those that are still being read from the store, and those that were replaced while somebody reads from them.
+    beside: Vec<Weak<Cache>>,
+}
+
+impl Caches {
+    fn join(&mut self, cache: &Arc<Cache>) {
+        self.leave(cache);
+        self.beside.push(Arc::downgrade(cache));
+    }
+
+    /// Takes a cache, and all that nobody has any more, from those beside.
+    fn leave(&mut self, cache: &Arc<Cache>) {
+        self.beside.retain(|other| other.strong_count() > 0 && other.as_ptr() != Arc::as_ptr(cache));
+    }
+
+    /// Makes a cache that is complete the one of its prefix.
+    fn replace(&mut self, cache: &Arc<Cache>) {
+        self.leave(cache);
+        if let Some(old) = self.by_prefix.insert(cache.config().prefix.clone(), cache.clone()) {
+            old.retire();
+            self.join(&old);
+        }
+    }
+
+    fn beside(&self) -> Vec<Arc<Cache>> {
+        self.beside.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn all(&self) -> Vec<Arc<Cache>> {
+        self.by_prefix.values().cloned().chain(self.beside()).collect()
+    }
+
+    /// The cache whose prefix a key has. Prefixes end in `/` and none is the beginning of another.
+    fn of(&self, key: &str) -> Option<&Arc<Cache>> {
+        let upto = (Bound::Unbounded, Bound::Included(key));
+        let (prefix, cache) = self.by_prefix.range::<str, _>(upto).next_back()?;
+        key.starts_with(prefix.as_str()).then_some(cache)
+    }
 }
 
 /// How far all caches are.
@@ -82,7 +127,7 @@ impl Hub {
         let caches = resources
             .into_iter()
             .map(|config| (config.prefix.clone(), Arc::new(Cache::new(config, progress.clone()))));
-        let caches = RwLock::new(caches.collect::<BTreeMap<_, _>>());
+        let caches = RwLock::new(Caches { by_prefix: caches.collect(), beside: Vec::new() });
         let (membership, asking) = (Mutex::default(), Mutex::default());
         let shared = Arc::new(Shared { store, caches, progress, membership, asking });
         let now = shared.store.revision().await?;
@@ -93,20 +138,18 @@ impl Hub {
         Ok(hub)
     }
 
-    /// Adds a resource, and takes the place of the one that had its prefix before. The cache is complete when this
-    /// returns; its window begins then.
+    /// Adds a resource. The cache is complete when this returns; its window begins then. If there was one of its
+    /// prefix it takes that one's place: the watches there end, and who still reads from it is not told lies.
     pub async fn register(&self, config: ResourceConfig) -> Result<Arc<Cache>, Error> {
         let _alone = self.shared.membership.lock().await;
-        self.remove(&config.prefix);
         let prefix = config.prefix.clone();
         let cache = Arc::new(Cache::new(config, self.shared.progress.clone()));
-        let mut joining = Joining { shared: &self.shared, cache: &cache, joined: false };
         loop {
             let position = {
                 // While this is locked the feed stands still: all changes after the position are held back.
                 let mut caches = self.shared.caches.write();
                 cache.hold();
-                caches.insert(prefix.clone(), cache.clone());
+                caches.join(&cache);
                 self.shared.progress.applied()
             };
             let (entries, revision) = self.shared.list(&prefix, None).await?;
@@ -115,14 +158,13 @@ impl Hub {
             }
             tokio::time::sleep(FIRST_RETRY).await;
         }
-        joining.joined = true;
-        drop(joining);
+        self.shared.caches.write().replace(&cache);
         Ok(cache)
     }
 
     /// Removes a resource. Its watches end.
     pub fn remove(&self, prefix: &str) {
-        let removed = self.shared.caches.write().remove(prefix);
+        let removed = self.shared.caches.write().by_prefix.remove(prefix);
         if let Some(cache) = removed {
             cache.close();
         }
@@ -130,7 +172,7 @@ impl Hub {
 
     /// The cache of a prefix.
     pub fn cache(&self, prefix: &str) -> Option<Arc<Cache>> {
-        self.shared.caches.read().get(prefix).filter(|cache| cache.is_live()).cloned()
+        self.shared.caches.read().by_prefix.get(prefix).filter(|cache| cache.is_live()).cloned()
     }
 
     /// The revision up to which all caches have applied everything.
@@ -165,9 +207,8 @@ impl Hub {
 impl Drop for Hub {
     fn drop(&mut self) {
         self.feed.abort();
-        for cache in std::mem::take(&mut *self.shared.caches.write()).into_values() {
-            cache.close();
-        }
+        let caches = std::mem::take(&mut *self.shared.caches.write());
+        caches.all().iter().for_each(|cache| cache.close());
     }
 }
 
@@ -189,7 +230,7 @@ impl Shared {
 
     /// Reads all resources as of one revision.
     async fn load_all(&self, revision: Revision) -> Result<(), Error> {
-        let caches: Vec<Arc<Cache>> = self.caches.read().values().cloned().collect();
+        let caches = self.caches.read().all();
         for cache in caches {
             // Revision 0 is before everything: there is nothing to read.
             let entries = match revision {
@@ -261,12 +302,18 @@ impl Shared {
     fn apply(&self, changes: Vec<Change>) {
         let Some(revision) = changes.last().map(|last| last.revision) else { return };
         let caches = self.caches.read();
+        let beside = caches.beside();
         let mut batches: Vec<(&Arc<Cache>, Vec<Change>)> = Vec::new();
+        let mut tell = |cache, change| match batches.iter_mut().find(|(known, _)| Arc::ptr_eq(known, cache)) {
+            Some((_, batch)) => batch.push(change),
+            None => batches.push((cache, vec![change])),
+        };
         for change in changes {
-            let Some(cache) = cache_of(&caches, &change.key) else { continue };
-            match batches.iter_mut().find(|(known, _)| Arc::ptr_eq(known, cache)) {
-                Some((_, batch)) => batch.push(change),
-                None => batches.push((cache, vec![change])),
+            for other in beside.iter().filter(|other| change.key.starts_with(&other.config().prefix)) {
+                tell(other, change.clone());
+            }
+            if let Some(cache) = caches.of(&change.key) {
+                tell(cache, change);
             }
         }
         for (cache, batch) in batches {
@@ -279,7 +326,7 @@ impl Shared {
     async fn load_anew(&self) -> Result<(), Error> {
         let _alone = self.membership.lock().await;
         let mut position = self.store.revision().await?;
-        let caches: Vec<Arc<Cache>> = self.caches.read().values().cloned().collect();
+        let caches = self.caches.read().all();
         for cache in caches {
             let (entries, revision) = self.list(&cache.config().prefix, None).await?;
             cache.load(&entries, revision);
@@ -295,26 +342,4 @@ impl Shared {
             tracing::debug!(%error, "could not ask the store for its progress");
         }
     }
-}
-
-/// A cache that is being registered. Should that be given up, it must not hold back changes for ever.
-struct Joining<'a> {
-    shared: &'a Shared,
-    cache: &'a Arc<Cache>,
-    joined: bool,
-}
-
-impl Drop for Joining<'_> {
-    fn drop(&mut self) {
-        if !self.joined {
-            self.shared.caches.write().remove(&self.cache.config().prefix);
-            self.cache.close();
-        }
-    }
-}
-
-/// The cache whose prefix a key has. Prefixes end in `/` and none is the beginning of another.
-fn cache_of<'a>(caches: &'a BTreeMap<String, Arc<Cache>>, key: &str) -> Option<&'a Arc<Cache>> {
-    let (prefix, cache) = caches.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
-    key.starts_with(prefix.as_str()).then_some(cache)
 }

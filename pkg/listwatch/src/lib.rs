@@ -58,6 +58,9 @@ pub enum Error {
         /// How far the cache is.
         current: Revision,
     },
+    /// Another cache has taken the place of this one: list again.
+    #[error("too old resource version: the resource was defined anew")]
+    Replaced,
     /// The resource has been removed.
     #[error("the resource is not served any more")]
     Closed,

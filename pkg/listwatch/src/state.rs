@@ -31,6 +31,8 @@ pub(crate) struct State {
     edge: u64,
     trimmed_since_sweep: u64,
     phase: Phase,
+    /// Whether another has taken its place: it is read from, but not watched any more.
+    pub(crate) is_retired: bool,
 }
 
 enum Phase {
@@ -59,6 +61,7 @@ impl State {
             edge: 1,
             trimmed_since_sweep: 0,
             phase: Phase::Loading(Some(Vec::new())),
+            is_retired: false,
         }
     }
 
@@ -159,6 +162,12 @@ impl State {
     fn end(&mut self, why: Ended) {
         self.views.end(why);
         std::mem::replace(&mut self.ring, Arc::new(Ring::new())).end(why);
+    }
+
+    /// Another takes its place: who watches goes there.
+    pub(crate) fn retire(&mut self) {
+        self.is_retired = true;
+        self.end(Ended::Reset);
     }
 
     /// The end of the resource.

@@ -114,6 +114,29 @@ async fn a_resource_is_registered_ahead_of_the_feed() {
 }
 
 #[tokio::test]
+async fn a_resource_that_is_registered_again_is_stale_for_nobody() {
+    let bed = Bed::new(Arc::new(Fake::default()), 100).await;
+    bed.put("ns/a", "", "").await;
+    let mut watcher = bed.watch(&Scope::default(), Since::Now);
+    let decode: listwatch::Decode =
+        Arc::new(|_, _| Ok(Bytes::from_static(b"{\"metadata\":{},\"anew\":true}")));
+    let anew = bed.hub.register(ResourceConfig { decode, ..ResourceConfig::new(PODS, true) }).await.unwrap();
+    assert!(Arc::ptr_eq(&bed.hub.cache(PODS).unwrap(), &anew));
+    assert_eq!(watcher.next().await.unwrap_err(), Ended::Reset);
+    assert_eq!(bed.pods.watch(Scope::default(), Since::Now).err(), Some(Error::Replaced));
+    bed.put("ns/b", "", "").await;
+    let everything = Scope::default();
+    assert_eq!(listed(&anew, &everything, None).len(), 2);
+    assert_eq!(
+        listed(&bed.pods, &everything, None),
+        listed(&anew, &everything, None),
+        "who still has the old one"
+    );
+    let text = String::from_utf8_lossy(anew.get("ns", "a").unwrap().as_json()).into_owned();
+    assert!(text.contains("anew"), "all are read as it says: {text}");
+}
+
+#[tokio::test]
 async fn history_that_was_compacted_is_not_replayed() {
     let fake = Arc::new(Fake::default());
     for name in ["a", "b", "c"] {
