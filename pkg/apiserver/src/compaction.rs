@@ -7,6 +7,7 @@ use crate::verbs::delete;
 use api::Value;
 use jiff::Timestamp;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio_util::sync::CancellationToken;
 
 /// Compacts the store at every interval up to where it was one interval ago, so that everything younger can still be
@@ -18,14 +19,15 @@ pub async fn keep(server: Arc<Server>, shutdown: CancellationToken) {
             () = tokio::time::sleep(server.config.compaction_interval) => {}
             () = shutdown.cancelled() => return,
         }
-        if let Some(revision) = before
-            && let Err(error) = server.store.compact(revision).await
-        {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                revision,
-                "cannot compact the store; trying again later"
-            );
+        if let Some(revision) = before {
+            server.oldest_page.store(revision, Relaxed);
+            if let Err(error) = server.store.compact(revision).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    revision,
+                    "cannot compact the store; trying again later"
+                );
+            }
         }
         before = server.store.revision().await.ok().or(before);
         drop_old_events(&server).await;

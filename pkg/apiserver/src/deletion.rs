@@ -224,7 +224,8 @@ pub fn finished(kind: &Kind, object: &Value) -> bool {
         && !namespace_is_held(kind, object)
 }
 
-fn check_preconditions(kind: &Kind, current: &Value, options: &DeleteOptions) -> Result<()> {
+/// Whether it is the object that is meant.
+pub fn check_preconditions(kind: &Kind, current: &Value, options: &DeleteOptions) -> Result<()> {
     let name = object::name(current);
     let uid = object::meta(current, "uid").unwrap_or_default();
     if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != uid) {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,9 @@ pub struct Server {
     pub streams: TaskTracker,
     /// Cancelled when it is to end.
     pub shutdown: CancellationToken,
+    /// Lists of moments before this are not gone on with: what the store has forgotten no cache remembers either, so
+    /// that all apiservers of a cluster say the same.
+    pub oldest_page: AtomicU64,
     bootstrapped: AtomicBool,
     custom_kinds: Mutex<Vec<(String, i64)>>,
 }
@@ -112,15 +115,16 @@ pub async fn run(
     let server = Arc::new(Server {
         address,
         store,
+        webhooks: Webhooks::new(&registry),
         registry,
         auth,
         encryption,
-        webhooks: Webhooks::new(&registry),
         metrics: ServerMetrics::default(),
         documents: openapi::Cache::new(),
         usages: Usages::default(),
         streams: TaskTracker::new(),
         shutdown: shutdown.clone(),
+        oldest_page: AtomicU64::new(0),
         bootstrapped: AtomicBool::new(false),
         custom_kinds: Mutex::default(),
         config,

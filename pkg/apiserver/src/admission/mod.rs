@@ -9,11 +9,12 @@ mod namespace_lifecycle;
 mod node_restriction;
 mod priority;
 mod rbac_escalation;
+mod runtime_class;
 mod service_account;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
-
 pub mod webhook;
+
 use crate::auth::User;
 use crate::context::Context;
 use crate::error::Result;
@@ -31,7 +32,6 @@ pub enum Operation {
     Update,
     /// A deletion.
     Delete,
-}
     /// A stream to a pod, or a request that is passed on.
     Connect,
 }
@@ -46,6 +46,7 @@ impl Operation {
             Operation::Connect => "CONNECT",
         }
     }
+}
 
 /// What a plug-in sees beside the object.
 pub struct Request<'a> {
@@ -87,6 +88,7 @@ const PLUGINS: &[(&str, Plugin)] = &[
     ("TaintNodesByCondition", taint_nodes_by_condition::admit),
     ("DefaultTolerationSeconds", default_toleration_seconds::admit),
     ("Priority", priority::admit),
+    ("RuntimeClass", runtime_class::admit),
     ("StorageObjectInUseProtection", storage_object_in_use_protection::admit),
     // It sees what all others have put in.
     ("LimitRanger", limit_ranger::admit),

@@ -1,15 +1,16 @@
 //! Requests and answers on their way through.
 
 use super::connect::Sent;
+use super::links::Links;
 use crate::answer::Answer;
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::server::Server;
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST,
+    HeaderName, HeaderValue, LOCATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
@@ -28,6 +29,8 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     TRAILER,
     TRANSFER_ENCODING,
 ];
+/// A page with more bytes keeps its links.
+const LARGEST_PAGE: usize = 8 * 1024 * 1024;
 /// Bytes on their way, for each direction of an upgraded connection.
 const BUFFER: usize = 32 * 1024;
 
@@ -45,7 +48,8 @@ pub fn request(parts: &Parts, path: &str, body: Option<Incoming>) -> Result<Requ
     let uri: Uri = path.parse().map_err(|_| ApiError::bad_request("the path cannot be forwarded"))?;
     let is_upgrade = is_upgrade(&parts.headers);
     let mut headers = parts.headers.clone();
-    for name in HOP_BY_HOP.iter().chain(&[AUTHORIZATION, HOST]) {
+    // What comes compressed could not be read on its way.
+    for name in HOP_BY_HOP.iter().chain(&[AUTHORIZATION, HOST, ACCEPT_ENCODING]) {
         headers.remove(name);
     }
     let impersonating: Vec<HeaderName> =
@@ -82,23 +86,65 @@ pub fn answer(server: &Arc<Server>, parts: &mut Parts, answer: Response<Incoming
         return upgraded(server, parts, answer);
     }
     let (head, body) = answer.into_parts();
-    let mut response = Response::new(stream(server, body));
+    whole(head, stream(server, body))
+}
+
+/// A body that is passed on as it comes, and ends when the server drains.
+pub fn stream(server: &Server, body: Incoming) -> Body {
+    Body::stream(pieces(body).take_until(server.shutdown.clone().cancelled_owned()))
+}
+
+/// A body as it comes, as far as it comes.
+pub fn pieces(body: Incoming) -> impl Stream<Item = Bytes> + Send {
+    let good = BodyStream::new(body).take_while(|frame| {
+        let is_good = frame.is_ok();
+        async move { is_good }
+    });
+    good.filter_map(|frame| async { frame.ok()?.into_data().ok() })
+}
+
+/// The answer to a request for a page: its links, and where it sends the client, lead through us.
+pub async fn page(server: &Arc<Server>, answer: Response<Incoming>, links: &Links<'_>) -> Answer {
+    let (mut head, body) = answer.into_parts();
+    if let Some(led) = head.headers.get(LOCATION).and_then(|to| links.lead(to.to_str().ok()?))
+        && let Ok(led) = HeaderValue::from_str(&led)
+    {
+        head.headers.insert(LOCATION, led);
+        return whole(head, stream(server, body));
+    }
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_html = kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/html");
+    if !is_html || head.headers.contains_key(CONTENT_ENCODING) {
+        return whole(head, stream(server, body));
+    }
+    let mut rest = Box::pin(pieces(body));
+    let mut page = Vec::new();
+    while page.len() < LARGEST_PAGE
+        && let Some(piece) = rest.next().await
+    {
+        page.extend_from_slice(&piece);
+    }
+    // One that is larger, or no text, goes through as it is.
+    let page = match String::from_utf8(page) {
+        Ok(page) if page.len() < LARGEST_PAGE => {
+            head.headers.remove(CONTENT_LENGTH);
+            links.rewrite(&page).into_bytes()
+        }
+        Ok(page) => page.into_bytes(),
+        Err(bytes) => bytes.into_bytes(),
+    };
+    let all = futures::stream::once(async { Bytes::from(page) }).chain(rest);
+    whole(head, Body::stream(all.take_until(server.shutdown.clone().cancelled_owned())))
+}
+
+fn whole(head: http::response::Parts, body: Body) -> Answer {
+    let mut response = Response::new(body);
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     for name in HOP_BY_HOP {
         response.headers_mut().remove(name);
     }
     Answer(response)
-}
-
-/// A body that is passed on as it comes, and ends when the server drains.
-pub fn stream(server: &Server, body: Incoming) -> Body {
-    let pieces = BodyStream::new(body).take_while(|frame| {
-        let is_good = frame.is_ok();
-        async move { is_good }
-    });
-    let pieces = pieces.filter_map(|frame| async { frame.ok()?.into_data().ok() });
-    Body::stream(pieces.take_until(server.shutdown.clone().cancelled_owned()))
 }
 
 fn upgraded(server: &Arc<Server>, parts: &mut Parts, mut answer: Response<Incoming>) -> Answer {

@@ -1,6 +1,6 @@
 //! `pods/log`.
 
-use super::{Forwarded, connect, forward, location};
+use super::{Forwarded, connect, forward, location, websocket};
 use crate::answer::{self, Answer};
 use crate::error::{ApiError, Result};
 use crate::request::Query;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const LARGEST_ERROR: usize = 50_000;
 
 /// Answers with what a container wrote.
-pub async fn handle(server: &Arc<Server>, request: &Forwarded<'_>) -> Result<Answer> {
+pub async fn handle(server: &Arc<Server>, request: Forwarded<'_>) -> Result<Answer> {
     validate(request.query, &request.target.name)?;
     let pod = location::pod(server, request.target)?;
     let container = location::container(&pod, request.query.get("container").unwrap_or_default())?;
@@ -35,6 +35,9 @@ pub async fn handle(server: &Arc<Server>, request: &Forwarded<'_>) -> Result<Ans
         let text =
             body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
         return Err(refused(code, text, object::name(&pod)));
+    }
+    if forward::is_upgrade(&request.parts.headers) {
+        return websocket::send(server, request.parts, forward::pieces(answered.into_body()));
     }
     let mut response = http::Response::new(forward::stream(server, answered.into_body()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));

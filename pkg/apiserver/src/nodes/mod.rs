@@ -11,10 +11,12 @@
 
 mod connect;
 mod forward;
+mod links;
 mod location;
 mod log;
 mod metrics_kinds;
 pub mod usage;
+mod websocket;
 
 pub use location::endpoint_of;
 pub use metrics_kinds::kinds as metrics_kinds;
@@ -31,10 +33,11 @@ use crate::registry::Resource;
 use crate::request::{Query, RequestInfo, Target};
 use crate::server::Server;
 use api::Value;
-use http::header::{HeaderValue, LOCATION};
+use http::header::{HOST, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
+use links::Links;
 use std::sync::Arc;
 
 /// Whether a request is for somebody else.
@@ -73,7 +76,7 @@ pub async fn handle(
         Box::pin(ask_webhooks(server, resource, &request)).await?;
     }
     match (target.subresource, request.info.verb) {
-        ("log", "get") => log::handle(server, &request).await,
+        ("log", "get") => log::handle(server, request).await,
         ("exec" | "attach" | "portforward", "get" | "create") => stream(server, request).await,
         ("proxy", _) => proxy(server, request, body).await,
         (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
@@ -120,8 +123,8 @@ async fn proxy(server: &Arc<Server>, request: Forwarded<'_>, body: Incoming) -> 
     };
     let (path, query) = (request.parts.uri.path(), request.parts.uri.query());
     let rest = path_after_proxy(path);
-    if rest.is_empty() && request.parts.method == Method::GET && !forward::is_upgrade(&request.parts.headers)
-    {
+    let is_read = matches!(request.parts.method, Method::GET | Method::HEAD);
+    if rest.is_empty() && is_read && !forward::is_upgrade(&request.parts.headers) {
         return Ok(redirect(&with_query(&format!("{path}/"), query)));
     }
     let wanted = with_query(if rest.is_empty() { "/" } else { rest }, query);
@@ -129,7 +132,13 @@ async fn proxy(server: &Arc<Server>, request: Forwarded<'_>, body: Incoming) -> 
     let answer = connect::send(server, &place, sent).await;
     let answer =
         answer.map_err(|error| ApiError::unavailable(format!("error trying to reach service: {error}")))?;
-    Ok(forward::answer(server, request.parts, answer))
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(forward::answer(server, request.parts, answer));
+    }
+    let host = request.parts.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let (prefix, authority) = (&path[..path.len() - rest.len()], place.authority());
+    let links = Links { prefix, hosts: [host, &authority] };
+    Ok(forward::page(server, answer, &links).await)
 }
 
 /// What follows `/proxy` in the path, with its slashes.

@@ -3,8 +3,9 @@
 use crate::admission::Operation;
 use crate::admission::webhook::{self, Question};
 use crate::answer::{self, Answer};
+use crate::context::Context;
 use crate::decode;
-use crate::deletion::DeleteOptions;
+use crate::deletion::{self, DeleteOptions};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::registry::Resource;
@@ -20,7 +21,7 @@ use serde_json::json;
 pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result<Answer> {
     let mut context = call.context()?;
     let mut eviction = decode::document(call.headers, &call.body)?.value;
-    let options = DeleteOptions::parse(eviction.get("deleteOptions"), call.query)?;
+    let mut options = DeleteOptions::parse(eviction.get("deleteOptions"), call.query)?;
     context.dry_run |= options.dry_run;
     let (namespace, name) = (&*call.target.namespace, &*call.target.name);
     let pod = server.read(pods, namespace, name).await?.object;
@@ -49,10 +50,45 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
             }
         }
     }
+    if !context.dry_run {
+        let marked = mark(server, pods, namespace, name, &options, &context).await?;
+        if options.resource_version.is_some() {
+            options.resource_version = object::meta(&marked, "resourceVersion").map(str::to_owned);
+        }
+    }
     delete::delete(server, pods, namespace, name, &options, &context).await?;
     let status =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(answer::json(StatusCode::CREATED, &status))
+}
+
+/// Writes into the pod why it goes, which the failure policy of a Job asks. The pod as it is then.
+async fn mark(
+    server: &Server,
+    pods: &Resource,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+    context: &Context,
+) -> Result<Value> {
+    let condition = json!({
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": time::rfc3339(context.now),
+    });
+    let marked = server.modify(pods, namespace, name, false, |current| {
+        deletion::check_preconditions(&pods.kind, current, options)?;
+        let mut next = current.clone();
+        let status = object::object_mut(&mut next, "status");
+        let conditions = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+        let others = conditions.filter(|other| other["type"] != condition["type"]).cloned();
+        let conditions: Vec<Value> = others.chain([condition.clone()]).collect();
+        status.insert("conditions".into(), conditions.into());
+        Ok(Change::Put(Box::new(next), Vec::new()))
+    });
+    Ok(marked.await?.into_object())
 }
 
 /// A pod that has ended, has not begun or is already going takes nothing from a budget.
@@ -86,7 +122,7 @@ async fn spend(
     namespace: &str,
     budget: &str,
     pod: &str,
-    context: &crate::context::Context,
+    context: &Context,
 ) -> Result<()> {
     let at = time::rfc3339(context.now);
     server

@@ -12,7 +12,7 @@ use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{in_version, parse};
 use crate::verbs::get::{parse_version, wait_for};
-use api::selector::{FieldSelector, LabelSelector};
+use api::selector::{FieldSelector, LabelSelector, Term};
 use api::{Kind, Value, table};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,6 +20,7 @@ use http::StatusCode;
 use listwatch::{Listing, Object, Page, Scope};
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use store::Revision;
 
 /// Answers with the objects.
@@ -107,6 +108,9 @@ pub async fn select(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         None if exact => (Some(parse_version(version.unwrap_or_default())?), String::new()),
         None => (None, String::new()),
     };
+    if revision.is_some_and(|revision| !after.is_empty() && revision < server.oldest_page.load(Relaxed)) {
+        return Err(continue_expired(&after));
+    }
     match revision {
         // Another apiserver may have given out a token for a moment that this one has not seen yet.
         Some(revision) => wait_for(server, Some(&revision.to_string())).await?,
@@ -172,6 +176,8 @@ pub fn scope(kind: &Kind, call: &Call<'_>) -> Result<Scope> {
             return Err(unknown_field(kind, &term.field));
         }
     }
+    let stored = |term: &Term| Term { field: kind.stored_path(&term.field).into(), ..term.clone() };
+    let fields = fields.terms().iter().map(stored).collect();
     let namespace =
         Some(&*call.target.namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
     Ok(Scope { namespace: namespace.map(Into::into), labels, fields })

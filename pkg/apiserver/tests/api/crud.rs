@@ -154,6 +154,22 @@ async fn generation_counts_changes_of_the_wish_only() {
 }
 
 #[tokio::test]
+async fn a_door_to_a_part_of_a_pod_counts_as_well() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    assert_eq!(http.post(PODS, &pod("p")).await.expect(201)["metadata"]["generation"], 1);
+    let looked_into = json!({"spec": {"ephemeralContainers": [{"name": "look", "image": "busybox"}]}});
+    let path = format!("{PODS}/p/ephemeralcontainers");
+    let changed = http.patch(&path, "strategic-merge", &looked_into).await.expect(200);
+    assert_eq!(changed["metadata"]["generation"], 2);
+    assert_eq!(
+        http.patch(&path, "strategic-merge", &looked_into).await.expect(200)["metadata"]["generation"],
+        2,
+        "nothing changed"
+    );
+}
+
+#[tokio::test]
 async fn a_deployment_is_scaled_through_its_scale() {
     let server = TestServer::start().await;
     let http = server.http();
@@ -264,6 +280,30 @@ async fn a_pod_on_a_node_is_given_time_to_end() {
     assert_eq!(longer["metadata"]["deletionGracePeriodSeconds"], 5, "a grace period is never lengthened");
     http.delete(&format!("{PODS}/p?gracePeriodSeconds=0"), &Value::Null).await.expect(200);
     http.get(&format!("{PODS}/p")).await.expect(404);
+}
+
+#[tokio::test]
+async fn an_evicted_pod_says_why_it_goes() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let mut bound = pod("p");
+    bound["spec"]["nodeName"] = "n1".into();
+    let made = http.post(PODS, &bound).await.expect(201);
+    let eviction = |version: &str| {
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"},
+            "deleteOptions": {"preconditions": {"resourceVersion": version}}})
+    };
+    let path = format!("{PODS}/p/eviction");
+    http.post(&path, &eviction("1")).await.expect(409);
+    assert!(http.get(&format!("{PODS}/p")).await.expect(200)["status"].get("conditions").is_none());
+    http.post(&path, &eviction(&version(&made))).await.expect(201);
+    let going = http.get(&format!("{PODS}/p")).await.expect(200);
+    assert!(going["metadata"]["deletionTimestamp"].is_string(), "{going}");
+    let condition = &going["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["type"], &condition["status"], &condition["reason"]),
+        (&json!("DisruptionTarget"), &json!("True"), &json!("EvictionByEvictionAPI"))
+    );
 }
 
 #[tokio::test]

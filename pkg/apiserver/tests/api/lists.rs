@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
-use testing::{Engine, Http, TestServer};
+use std::time::{Duration, Instant};
+use testing::{Engine, Http, TestServer, eventually};
 
 async fn with_config_maps(http: &Http, count: usize) -> Vec<Value> {
     let mut made = Vec::new();
@@ -47,6 +48,36 @@ async fn all_pages_show_the_moment_of_the_first() {
             http.get(&format!("{CONFIG_MAPS}?continue={token}&resourceVersion={}", version(&first))).await;
         assert_eq!(both.code, 400, "{}", both.text());
     }
+}
+
+#[tokio::test]
+async fn a_page_of_a_forgotten_moment_says_how_to_go_on() {
+    let server = TestServer::start_with(Engine::Embedded, |config| {
+        config.compaction_interval = Duration::from_millis(20);
+    })
+    .await;
+    let http = server.http();
+    with_config_maps(&http, 3).await;
+    let first = http.get(&format!("{CONFIG_MAPS}?limit=1")).await.expect(200);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let expired = eventually("the token expires", || async {
+        // Time goes on only where something is written.
+        http.patch(
+            &format!("{CONFIG_MAPS}/c00"),
+            "merge",
+            &json!({"data": {"key": format!("{:?}", Instant::now())}}),
+        )
+        .await
+        .expect(200);
+        let answer = http.get(&format!("{CONFIG_MAPS}?limit=1&continue={token}")).await;
+        (answer.code == 410).then(|| answer.json())
+    })
+    .await;
+    assert_eq!(expired["reason"], "Expired", "{expired}");
+    let token = expired["metadata"]["continue"].as_str().expect("a token for what is left");
+    http.delete(&format!("{CONFIG_MAPS}/c01"), &Value::Null).await.expect(200);
+    let rest = http.get(&format!("{CONFIG_MAPS}?continue={token}")).await.expect(200);
+    assert_eq!(names(&rest), ["c02"], "what is left, as it is now");
 }
 
 #[tokio::test]

@@ -86,9 +86,14 @@ pub fn start_legacy(context: &Context) -> Task {
     let of_pods = services.clone();
     Driver::new(context, controller)
         .owns(&services)
-        .owns(&endpoints)
+        .watches(&endpoints, |change| if concerns_us(change) { vec![change.key()] } else { vec![] })
         .watches(&pods, move |change| services_of(&of_pods, change))
         .task()
+}
+
+/// Endpoints that somebody else made for a service that there is not yet, or never will be, are left alone.
+fn concerns_us(change: &Change<Endpoints>) -> bool {
+    change.new.as_ref().is_none_or(|endpoints| legacy::is_ours(endpoints))
 }
 
 impl Controller for Legacy {

@@ -38,6 +38,12 @@ pub enum Action {
     Delete,
 }
 
+/// Whether this controller has made them.
+pub fn is_ours(endpoints: &Endpoints) -> bool {
+    let label = endpoints.metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY_LABEL));
+    label.is_some_and(|by| by == MANAGED_BY)
+}
+
 /// What to do for a service name, if anything.
 pub fn plan(view: &View) -> Option<Action> {
     let Some(service) = &view.service else {

@@ -46,6 +46,28 @@ fn are(expected: &[(&str, bool)]) -> impl Fn(&Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn endpoints_of_others_are_left_alone_until_their_service_goes() {
+    let mut cluster = Cluster::start(&CONTROLLERS).await;
+    let path = "/api/v1/namespaces/default/endpoints";
+    let made_by_hand = json!({"metadata": {"name": "outside"},
+        "subsets": [{"addresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80}]}]});
+    cluster.create(path, made_by_hand).await;
+    // What comes after it is dealt with, so it would be gone by then.
+    let service =
+        json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    cluster.create(SERVICES, service).await;
+    cluster
+        .until("Endpoints of the service", &format!("{path}/web"), |found| found["kind"] == "Endpoints")
+        .await;
+    cluster.http.get(&format!("{path}/outside")).await.expect(200);
+    cluster
+        .create(SERVICES, json!({"metadata": {"name": "outside"}, "spec": {"ports": [{"port": 80}]}}))
+        .await;
+    cluster.http.delete(&format!("{SERVICES}/outside"), &json!({})).await.expect(200);
+    cluster.until("gone with its service", &format!("{path}/outside"), Value::is_null).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn endpoints_follow_pods() {
     let mut cluster = Cluster::start(&CONTROLLERS).await;
     cluster.create("/api/v1/nodes", json!({"metadata": {"name": "n1"}})).await;
