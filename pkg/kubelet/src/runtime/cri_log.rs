@@ -34,10 +34,10 @@ impl Lines {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// The stream has ended: a last line without a newline is a line too.
+    /// The stream has ended: what comes after its last newline is no whole line, and whoever reads it adds none.
     pub fn end(&mut self, stream: &str, at: &str, out: &mut Vec<u8>) {
         if !self.rest.is_empty() {
-            self.write(stream, at, 'F', out);
+            self.write(stream, at, 'P', out);
         }
     }
 
@@ -87,7 +87,7 @@ mod tests {
     fn lines_are_whole_wherever_reads_cut_them() {
         check(&[], "");
         check(&[b"a\nb\n"], "T stdout F a\nT stdout F b\n");
-        check(&[b"a", b"b", b"\n\nc"], "T stdout F ab\nT stdout F \nT stdout F c\n");
+        check(&[b"a", b"b", b"\n\nc"], "T stdout F ab\nT stdout F \nT stdout P c\n");
     }
 
     #[test]

@@ -48,21 +48,18 @@ async fn read(pod: &Pod, container: &ContainerView, file: &Path, code: i32) -> S
         return message;
     }
     let log = tail(&container.log_path, 4 * LONGEST_LOG, true).await;
-    let lines: Vec<&str> = log.lines().filter_map(content).collect();
+    let lines: Vec<(&str, &str)> = log.lines().filter_map(content).collect();
     let from = lines.len().saturating_sub(LOG_LINES);
-    let mut text = String::new();
-    for line in &lines[from..] {
-        text.push_str(line);
-        text.push('\n');
-    }
+    let text: String = lines[from..].iter().flat_map(|(content, end)| [*content, *end]).collect();
     let cut = text.len().saturating_sub(LONGEST_LOG);
     let cut = (cut..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     text[cut..].to_owned()
 }
 
-/// What a line of a log in the CRI format says: `time stream tag content`.
-fn content(line: &str) -> Option<&str> {
-    line.splitn(4, ' ').nth(3)
+/// What a line of a log in the CRI format says, `time stream tag content`, and how that ends: the tag `P` marks a part.
+fn content(line: &str) -> Option<(&str, &str)> {
+    let (tag, content) = line.splitn(3, ' ').nth(2)?.split_once(' ')?;
+    Some((content, if tag == "P" { "" } else { "\n" }))
 }
 
 /// The beginning or the end of a file, as text.
