@@ -175,6 +175,7 @@ fn message_of(api_version: &str, kind: &str) -> Option<&'static Message> {
     let package = match group {
         "core" | "apps" | "batch" | "autoscaling" | "policy" => group,
         "rbac.authorization.k8s.io" => "rbac",
+        "flowcontrol.apiserver.k8s.io" => "flowcontrol",
         _ => group.strip_suffix(".k8s.io").filter(|first| !first.contains('.'))?,
     };
     messages().get(format!("{package}.{version}.{kind}").as_str())

@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::server::Server;
 use crate::storage::Change;
 use crate::verbs::create;
-use crate::{aggregation, peers, services};
+use crate::{aggregation, peers, services, time};
+use api::kinds::networking::service_cidr;
 use api::{Value, object};
 use futures::future::try_join_all;
 use listwatch::{Batch, EventType, Scope, Since};
@@ -39,8 +40,15 @@ pub async fn run(server: &Arc<Server>) -> Result<()> {
         });
         ensure(server, "scheduling.k8s.io", "priorityclasses", "", class, &context)
     }));
-    futures::try_join!(accounts, roles, classes)?;
+    let flows = try_join_all(api::kinds::flowcontrol::suggested().into_iter().map(|wanted| {
+        let plural =
+            if wanted["kind"] == "FlowSchema" { "flowschemas" } else { "prioritylevelconfigurations" };
+        ensure(server, "flowcontrol.apiserver.k8s.io", plural, "", wanted, &context)
+    }));
+    futures::try_join!(accounts, roles, classes, flows)?;
+    service_ranges(server, &context).await?;
     own_service(server, &context).await?;
+    services::take_again(server).await?;
     peers::announce(server).await?;
     server.catch_up().await?;
     aggregation::pass(server).await
@@ -126,6 +134,32 @@ async fn ensure_role(server: &Server, wanted: Value, context: &Context) -> Resul
             ensure(server, "rbac.authorization.k8s.io", plural, &namespace, object, context).await
         }
     }
+}
+
+/// The ServiceCIDR `kubernetes`: what addresses of services are given from.
+async fn service_ranges(server: &Server, context: &Context) -> Result<()> {
+    let ranges = &server.config.service_cluster_ip_range;
+    let ranges = [Some(ranges.first), ranges.second].into_iter().flatten();
+    let ranges: Vec<String> = ranges.map(|range| range.trunc().to_string()).collect();
+    let range = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": service_cidr::DEFAULT}, "spec": {"cidrs": ranges},
+    });
+    ensure(server, "networking.k8s.io", "servicecidrs", "", range, context).await?;
+    let resource = server.registry.built_in("networking.k8s.io", "servicecidrs");
+    let at = time::rfc3339(context.now);
+    let say = |current: &Value| {
+        if current["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty()) {
+            return Ok(Change::Keep);
+        }
+        let mut next = current.clone();
+        next["status"] = json!({"conditions": [{
+            "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready",
+            "lastTransitionTime": at,
+        }]});
+        Ok(Change::Put(Box::new(next), Vec::new()))
+    };
+    server.modify(&resource, "", service_cidr::DEFAULT, false, say).await.map(|_| ())
 }
 
 /// `default/kubernetes`: what the API is reached by from inside.

@@ -4,7 +4,7 @@
 //! two requests at once, not by two apiservers, not after a crash. Whoever comes second tries another.
 //!
 //! ```text
-//! commit { services/default/web (absent), clusterips/10.96.3.7 (absent), nodeports/30080 (absent) }
+//! commit { services/default/web (absent), ipaddresses/10.96.3.7 (absent), nodeports/30080 (absent) }
 //! ```
 
 mod families;
@@ -15,6 +15,7 @@ pub use ranges::ServiceRanges;
 use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::server::Server;
+use crate::storage::parse;
 use api::field::Reason;
 use api::{FieldError, Kind, Value, object};
 use bytes::Bytes;
@@ -24,7 +25,8 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use store::{Expect, Write};
 
-const ADDRESSES: &str = "/minik8s/clusterips/";
+/// An address is taken by the IPAddress that says so.
+const ADDRESSES: &str = "/registry/networking.k8s.io/ipaddresses/";
 const PORTS: &str = "/minik8s/nodeports/";
 
 /// Gives a service the addresses and ports it needs, and says which keys that takes and gives back. Other kinds need
@@ -38,12 +40,57 @@ pub fn allocate(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Valu
     set_node_ports(server, new, &held);
     let wanted = Claims::of(new);
     check_range(kind, new, &wanted, &held, &server.config)?;
-    let owner = Bytes::from(format!("{}/{}", object::namespace(new), object::name(new)));
-    let take = |key: String| Write { key, expect: Expect::Absent, value: Some(owner.clone()) };
+    let take = |key: String| taking(key, new);
     let give = |key: String| Write { key, expect: Expect::Any, value: None };
     let mut writes: Vec<Write> = wanted.keys().difference(&held.keys()).cloned().map(take).collect();
     writes.extend(held.keys().difference(&wanted.keys()).cloned().map(give));
     Ok(writes)
+}
+
+/// Takes what a key stands for, for a service.
+fn taking(key: String, service: &Value) -> Write {
+    let value = match key.strip_prefix(ADDRESSES) {
+        Some(address) => object::stored(&ip_address(address, service)).into(),
+        None => Bytes::from(format!("{}/{}", object::namespace(service), object::name(service))),
+    };
+    Write { key, expect: Expect::Absent, value: Some(value) }
+}
+
+/// What says that a service has an address, as upstream's allocator writes it.
+fn ip_address(address: &str, service: &Value) -> Value {
+    let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+    json!({
+        "kind": "IPAddress", "apiVersion": "networking.k8s.io/v1",
+        "metadata": {
+            "name": address, "uid": uuid::Uuid::new_v4().to_string(),
+            "creationTimestamp": object::meta(service, "creationTimestamp"),
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": family,
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {
+            "resource": "services", "namespace": object::namespace(service), "name": object::name(service),
+        }},
+    })
+}
+
+/// Takes addresses again that services have and nobody knows of: somebody has removed what said so.
+pub async fn take_again(server: &Server) -> Result<()> {
+    let addresses = server.registry.built_in("networking.k8s.io", "ipaddresses");
+    for service in server.registry.built_in("", "services").objects(None) {
+        let service = parse(service.as_json())?;
+        for address in Claims::of(&service).addresses {
+            if addresses.cache.get("", &address.to_string()).is_some() {
+                continue;
+            }
+            match server.store.commit(vec![taking(format!("{ADDRESSES}{address}"), &service)]).await {
+                Ok(_) | Err(store::Error::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The keys that go when a service goes.

@@ -12,6 +12,7 @@ pub mod coordination;
 pub mod core;
 pub mod discovery;
 pub mod events;
+pub mod flowcontrol;
 pub mod minik8s;
 pub mod networking;
 pub mod node;
@@ -78,10 +79,15 @@ const BUILT_IN: &[fn() -> Kind] = &[
     discovery::endpoint_slice::kind,
     // events.k8s.io/v1
     events::event::kind,
+    // flowcontrol.apiserver.k8s.io/v1
+    flowcontrol::flow_schema::kind,
+    flowcontrol::priority_level_configuration::kind,
     // networking.k8s.io/v1
     networking::ingress::kind,
     networking::ingress_class::kind,
+    networking::ip_address::kind,
     networking::network_policy::kind,
+    networking::service_cidr::kind,
     // node.k8s.io/v1
     node::runtime_class::kind,
     // policy/v1

@@ -254,6 +254,11 @@ const OPTIONAL: &[&str] = &[
     "core.v1.Sysctl value",
     "discovery.v1.EndpointSlice endpoints",
     "discovery.v1.ForZone name",
+    // Only of the kind that a subject says it is.
+    "flowcontrol.v1.GroupSubject name",
+    "flowcontrol.v1.ServiceAccountSubject name",
+    "flowcontrol.v1.ServiceAccountSubject namespace",
+    "flowcontrol.v1.UserSubject name",
     // Operators of later versions are let through.
     "meta.v1.FieldSelectorRequirement operator",
     "storage.v1.CSINodeSpec drivers",

@@ -1,4 +1,4 @@
-//! What extends the API server: webhooks.
+//! What extends the API server, or says how it works: webhooks, flows of requests, ranges of addresses.
 
 use super::*;
 
@@ -186,4 +186,204 @@ fn webhooks_that_nobody_could_ask_are_refused() {
             "webhooks[0].reinvocationPolicy: Unsupported value",
         )],
     );
+}
+
+const FLOWS: &str = "flowcontrol.apiserver.k8s.io/v1";
+
+#[test]
+fn what_every_cluster_has_of_flows_is_good_and_as_it_would_be_stored() {
+    for wanted in kinds::flowcontrol::suggested() {
+        assert_eq!(complaints(&wanted), Vec::<String>::new(), "{wanted}");
+        let mut stored = created(wanted.clone());
+        stored["metadata"] = wanted["metadata"].clone();
+        assert_eq!(stored, wanted, "nothing is left to be filled in");
+    }
+    assert_eq!(kinds::flowcontrol::suggested().len(), 19);
+}
+
+#[test]
+fn flow_schemas_say_which_requests_they_are_about() {
+    let schema = object(
+        FLOWS,
+        "FlowSchema",
+        json!({"spec": {"priorityLevelConfiguration": {"name": "system"}, "distinguisherMethod": {"type": "ByUser"},
+            "rules": [{"subjects": [{"kind": "User", "user": {"name": "u"}}],
+                "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "namespaces": ["*"]}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["/healthz"]}]}]}}),
+    );
+    assert_eq!(schema["spec"]["matchingPrecedence"], 1000);
+    let row_of = "Name=x | PriorityLevel=system | MatchingPrecedence=1000 | DistinguisherMethod=ByUser | Age=5m | MissingPL=?";
+    assert_eq!(row(&schema), row_of);
+    check_invalid(
+        &schema,
+        &[
+            (
+                "/spec/matchingPrecedence",
+                json!(-1),
+                "spec.matchingPrecedence: Invalid value: -1: must be a positive value",
+            ),
+            (
+                "/spec/matchingPrecedence",
+                json!(10001),
+                "spec.matchingPrecedence: Invalid value: 10001: must not be greater than 10000",
+            ),
+            (
+                "/spec/matchingPrecedence",
+                json!(1),
+                "spec.matchingPrecedence: Invalid value: 1: only the schema named 'exempt' may have matchingPrecedence 1",
+            ),
+            (
+                "/spec/distinguisherMethod/type",
+                json!("X"),
+                "spec.distinguisherMethod.type: Unsupported value",
+            ),
+            (
+                "/spec/priorityLevelConfiguration/name",
+                json!(""),
+                "spec.priorityLevelConfiguration.name: Required value: must reference a priority level",
+            ),
+            (
+                "/spec/rules/0/subjects",
+                json!([]),
+                "spec.rules[0].subjects: Required value: subjects must contain at least one value",
+            ),
+            (
+                "/spec/rules/0/subjects/0/kind",
+                json!("X"),
+                "spec.rules[0].subjects[0].kind: Unsupported value: \"X\": supported values: \"Group\", \"ServiceAccount\", \"User\"",
+            ),
+            (
+                "/spec/rules/0/subjects/0/group",
+                json!({"name": "g"}),
+                "spec.rules[0].subjects[0].group: Forbidden: group is forbidden when subject kind is not 'Group'",
+            ),
+            (
+                "/spec/rules/0/resourceRules/0/verbs",
+                json!(["get", "*"]),
+                "spec.rules[0].resourceRules[0].verbs: Invalid value: [\"get\",\"*\"]: if '*' is present, must not specify other verbs",
+            ),
+            (
+                "/spec/rules/0/resourceRules/0/verbs",
+                json!(["eat"]),
+                "spec.rules[0].resourceRules[0].verbs: Unsupported value",
+            ),
+            (
+                "/spec/rules/0/resourceRules/0/namespaces",
+                json!([]),
+                "spec.rules[0].resourceRules[0].namespaces: Required value: resource rules that are not cluster scoped",
+            ),
+            (
+                "/spec/rules/0/nonResourceRules/0/nonResourceURLs",
+                json!(["a"]),
+                "spec.rules[0].nonResourceRules[0].nonResourceURLs[0]: Invalid value: \"a\": must start with slash",
+            ),
+            ("/metadata/name", json!("catch-all"), "spec: Invalid value: {"),
+        ],
+    );
+    check_status(
+        &schema,
+        &[("/status", json!({"conditions": [{"type": ""}]}), "status.conditions[0].type: Required value")],
+    );
+}
+
+#[test]
+fn priority_levels_are_limited_or_exempt() {
+    let level = object(
+        FLOWS,
+        "PriorityLevelConfiguration",
+        json!({"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": {}}}}}),
+    );
+    let row_of = "Name=x | Type=Limited | NominalConcurrencyShares=30 | Queues=64 | HandSize=8 | QueueLengthLimit=50 | Age=5m";
+    assert_eq!(row(&level), row_of);
+    check_invalid(
+        &level,
+        &[
+            (
+                "/spec/type",
+                json!("Exempt"),
+                "spec.type: Invalid value: \"Exempt\": must be 'Exempt' if and only if `name` is 'exempt'",
+            ),
+            (
+                "/spec/limited",
+                Value::Null,
+                "spec.limited: Required value: must not be empty when type is Limited",
+            ),
+            (
+                "/spec/limited/lendablePercent",
+                json!(101),
+                "spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive",
+            ),
+            (
+                "/spec/limited/limitResponse/type",
+                json!("Drop"),
+                "spec.limited.limitResponse.type: Unsupported value",
+            ),
+            (
+                "/spec/limited/limitResponse/queuing/handSize",
+                json!(65),
+                "spec.limited.limitResponse.queuing.handSize: Invalid value: 65: should not be greater than queues (64)",
+            ),
+            (
+                "/spec/limited/limitResponse/queuing/handSize",
+                json!(11),
+                "spec.limited.limitResponse.queuing.handSize: Invalid value: 11: required entropy bits of deckSize 64 and handSize 11 should not be greater than 60",
+            ),
+            ("/metadata/name", json!("catch-all"), "spec: Invalid value: {"),
+        ],
+    );
+}
+
+#[test]
+fn ranges_of_services_grow_by_a_family_only() {
+    let range = object("networking.k8s.io/v1", "ServiceCIDR", json!({"spec": {"cidrs": ["10.0.0.0/16"]}}));
+    assert_eq!(row(&range), "Name=x | CIDRs=10.0.0.0/16 | Age=5m");
+    assert_eq!((kind_of(&range).warnings)(&range).len(), 1, "nothing is given from it");
+    check_invalid(
+        &range,
+        &[
+            ("/spec/cidrs", json!([]), "spec.cidrs: Required value: at least one CIDR required"),
+            (
+                "/spec/cidrs",
+                json!(["10.0.0.1/16"]),
+                "spec.cidrs[0]: Invalid value: \"10.0.0.1/16\": must not have bits set beyond the prefix length",
+            ),
+            (
+                "/spec/cidrs",
+                json!(["10.0.0.0/16", "10.1.0.0/16"]),
+                "spec.cidrs: Invalid value: [\"10.0.0.0/16\",\"10.1.0.0/16\"]: may specify no more than one IP for each IP family",
+            ),
+        ],
+    );
+    check_update(
+        &range,
+        &[
+            ("/spec/cidrs", json!(["10.0.0.0/16", "fd00::/112"]), ""),
+            (
+                "/spec/cidrs",
+                json!(["10.1.0.0/16"]),
+                "spec.cidrs[0]: Invalid value: \"10.1.0.0/16\": field is immutable",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn addresses_say_whose_they_are() {
+    let address = object(
+        "networking.k8s.io/v1",
+        "IPAddress",
+        json!({"spec": {"parentRef": {"resource": "services", "namespace": "n", "name": "s"}}}),
+    );
+    assert_eq!(row(&address), "Name=x | ParentRef=services/n/s");
+    check_invalid(
+        &address,
+        &[
+            ("/spec/parentRef", Value::Null, "spec.parentRef: Required value"),
+            ("/spec/parentRef/name", json!(""), "spec.parentRef.name: Required value"),
+            ("/spec/parentRef/group", json!("A"), "spec.parentRef.group: Invalid value"),
+        ],
+    );
+    check_update(&address, &[("/spec/parentRef/name", json!("t"), "spec.parentRef: Invalid value")]);
+    assert!((kind_of(&address).validate_name)("10.0.0.1").is_ok());
+    assert!((kind_of(&address).validate_name)("x").is_err());
 }

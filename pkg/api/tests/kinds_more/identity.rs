@@ -57,13 +57,17 @@ certificates.k8s.io/v1 certificatesigningrequests [csr] (status,approval) cluste
 coordination.k8s.io/v1 leases [] ()
 discovery.k8s.io/v1 endpointslices [] ()
 events.k8s.io/v1 events [ev] ()
+flowcontrol.apiserver.k8s.io/v1 flowschemas [] (status) cluster
+flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations [] (status) cluster
 minik8s.io/v1 dnses [] (status)
 minik8s.io/v1 functions [func,fn] (status)
 minik8s.io/v1 workflowruns [wfr] (status)
 minik8s.io/v1 workflows [wf] ()
 networking.k8s.io/v1 ingressclasses [] () cluster
 networking.k8s.io/v1 ingresses [ing] (status)
+networking.k8s.io/v1 ipaddresses [ip] () cluster
 networking.k8s.io/v1 networkpolicies [netpol] ()
+networking.k8s.io/v1 servicecidrs [] (status) cluster
 node.k8s.io/v1 runtimeclasses [] () cluster
 policy/v1 poddisruptionbudgets [pdb] (status)
 rbac.authorization.k8s.io/v1 clusterrolebindings [] () cluster

@@ -163,6 +163,19 @@ pub fn smallest() -> Vec<(&'static str, Value)> {
             json!({"spec": {"defaultBackend": {"service": {"name": "x", "port": {"number": 80}}}}}),
         ),
         ("networking.k8s.io/v1 IngressClass", json!({"spec": {"controller": "example.com/c"}})),
+        (
+            "networking.k8s.io/v1 IPAddress",
+            json!({"metadata": {"name": "192.0.2.1"}, "spec": {"parentRef": {"resource": "services", "name": "x"}}}),
+        ),
+        ("networking.k8s.io/v1 ServiceCIDR", json!({"spec": {"cidrs": ["192.0.2.0/24"]}})),
+        (
+            "flowcontrol.apiserver.k8s.io/v1 FlowSchema",
+            json!({"spec": {"priorityLevelConfiguration": {"name": "exempt"}}}),
+        ),
+        (
+            "flowcontrol.apiserver.k8s.io/v1 PriorityLevelConfiguration",
+            json!({"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}}),
+        ),
         ("networking.k8s.io/v1 NetworkPolicy", json!({"spec": {"podSelector": {}}})),
         ("node.k8s.io/v1 RuntimeClass", json!({"handler": "runc"})),
         ("policy/v1 PodDisruptionBudget", json!({"spec": {"minAvailable": 1, "selector": selector()}})),

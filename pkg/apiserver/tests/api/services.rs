@@ -214,3 +214,40 @@ async fn a_service_may_have_an_address_of_each_family() {
         assert_ne!(other, six);
     }
 }
+
+#[tokio::test]
+async fn addresses_of_services_are_objects() {
+    let mut server = TestServer::start().await;
+    let http = server.http();
+    let addresses = "/apis/networking.k8s.io/v1/ipaddresses";
+    let range = http.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await.expect(200);
+    assert_eq!(range["spec"]["cidrs"], json!(["10.96.0.0/12"]));
+    assert_eq!(range["status"]["conditions"][0]["type"], "Ready");
+    let own = http.get(&format!("{addresses}/10.96.0.1")).await.expect(200);
+    assert_eq!(
+        own["spec"]["parentRef"],
+        json!({"resource": "services", "namespace": "default", "name": "kubernetes"})
+    );
+
+    let service = |name: &str| json!({"metadata": {"name": name}, "spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}});
+    http.post("/api/v1/namespaces/default/services", &service("a")).await.expect(201);
+    let path = format!("{addresses}/10.96.9.9");
+    assert_eq!(
+        http.get(&path).await.expect(200)["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"],
+        "IPv4"
+    );
+    // An address without its object is one that a service still has: it is taken again.
+    http.delete(&path, &Value::Null).await.expect(200);
+    server.restart().await;
+    let http = server.http();
+    http.get(&path).await.expect(200);
+    http.delete("/api/v1/namespaces/default/services/a", &Value::Null).await.expect(200);
+    http.get(&path).await.expect(404);
+
+    // Whoever uses the address for something else keeps services from it.
+    let taken = json!({"metadata": {"name": "10.96.9.9"}, "spec": {"parentRef": {"group": "example.com", "resource": "xs", "name": "x"}}});
+    http.post(addresses, &taken).await.expect(201);
+    let refused = http.post("/api/v1/namespaces/default/services", &service("b")).await;
+    assert_eq!(refused.code, 422);
+    assert!(refused.message().contains("provided IP is already allocated"), "{}", refused.message());
+}
