@@ -119,15 +119,15 @@ const TELLS_REQUESTS: u8 = 6;
 /// The admin's kubeconfig on a control plane.
 const ADMIN: &str = "/etc/kubernetes/admin.conf";
 
-/// There is nobody to talk to.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "no kubeconfig was found, so there is no cluster to talk to.\n\
+const NO_KUBECONFIG: &str = "no kubeconfig was found, so there is no cluster to talk to.\n\
     On the control plane: export KUBECONFIG=/etc/kubernetes/admin.conf (as root).\n\
     Elsewhere: copy that file to ~/.kube/config.\n\
-    No cluster yet? kubeadm init makes one."
-)]
-struct NoKubeconfig;
+    No cluster yet? kubeadm init makes one.";
+
+/// There is nobody to talk to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NoKubeconfig(String);
 
 impl Connection {
     /// Connects as the kubeconfig says; nothing is sent yet.
@@ -417,7 +417,7 @@ fn check_names(kubeconfig: &Kubeconfig, flags: &ClusterFlags) -> Result<()> {
     if let Some(name) = &flags.cluster
         && !kubeconfig.clusters.iter().any(|own| own.name == *name)
     {
-        bail!("no server found for cluster {name:?}");
+        bail!("cluster {name:?} does not exist");
     }
     if let Some(name) = &flags.user
         && !kubeconfig.auth_infos.iter().any(|own| own.name == *name)
@@ -488,9 +488,17 @@ pub fn read_kubeconfig(flags: &ClusterFlags) -> Result<Kubeconfig> {
             {
                 return Ok(config);
             }
-            Err(NoKubeconfig.into())
+            if let Some(path) = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
+                let why =
+                    format!("KUBECONFIG names {}, and no kubeconfig with a cluster is there", path.display());
+                return Err(NoKubeconfig(why).into());
+            }
+            Err(NoKubeconfig(NO_KUBECONFIG.to_owned()).into())
         }
-        Err(error) => Err(error).context("read the kubeconfig"),
+        Err(error) => {
+            let path = std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".to_owned());
+            Err(error).with_context(|| format!("read the kubeconfig {path}"))
+        }
     }
 }
 

@@ -192,8 +192,8 @@ fn misused(error: &clap::Error, arguments: &[OsString], command: &mut clap::Comm
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        // kubectl alone, and kubectl config alone, are questions and no faults.
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+        // kubectl alone is a question and no fault.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand if arguments.len() <= 1 => {
             print!("{}", error.render());
             return ExitCode::SUCCESS;
         }

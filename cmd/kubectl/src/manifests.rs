@@ -180,12 +180,16 @@ impl Manifests {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         let found = self.find(&self.all[index].value).cloned();
+        let kinds = self.catalogue.all().iter().map(|resource| resource.kind.as_str());
+        let close =
+            crate::suggest::closest(self.all[index].value["kind"].as_str().unwrap_or_default(), kinds);
+        let hint = close.map(|kind| format!(" (did you mean {kind:?}?)")).unwrap_or_default();
         let manifest = &mut self.all[index];
         let text = |field: &str| manifest.value[field].as_str().unwrap_or_default().to_owned();
         let resource = found.with_context(|| {
             format!(
                 "{}: resource mapping not found for name: \"{}\" namespace: \"{}\": no matches for kind \"{}\" in version \
-                 \"{}\"\nensure CRDs are installed first",
+                 \"{}\"{hint}\nensure CRDs are installed first",
                 manifest.document.at("kind"),
                 name_of(&manifest.value),
                 manifest.value["metadata"]["namespace"].as_str().unwrap_or_default(),
@@ -202,11 +206,11 @@ impl Manifests {
     pub async fn located(&mut self, connection: &Connection, index: usize, error: &anyhow::Error) -> String {
         let Some(refusal) = error.downcast_ref::<Refusal>() else { return format!("{error:#}") };
         let manifest = &self.all[index];
-        let fields = fields_of(refusal);
+        let fields = fields_of(refusal, &manifest.value);
         let mut lines = Vec::new();
         for field in &fields {
             let schema = match &manifest.resource {
-                Some(resource) if refusal.message.contains("unknown field") => {
+                Some(resource) if UNKNOWN.iter().any(|unknown| refusal.message.contains(unknown)) => {
                     self.schemas.of(connection, resource).await
                 }
                 _ => None,
@@ -222,19 +226,48 @@ impl Manifests {
     }
 }
 
-/// The fields that a refusal names: those of its causes, and unknown ones.
-fn fields_of(refusal: &Refusal) -> Vec<String> {
+/// How the server says that a kind has no such field.
+const UNKNOWN: [&str; 2] = ["unknown field \"", ": field not declared in schema"];
+
+/// The fields that a refusal names: those of its causes, unknown ones, and those of another type.
+fn fields_of(refusal: &Refusal, object: &Value) -> Vec<String> {
     let causes = refusal.details["causes"].as_array().into_iter().flatten();
     let mut fields: Vec<String> = causes
         .filter_map(|cause| cause["field"].as_str())
         .filter(|field| !field.is_empty())
         .map(str::to_owned)
         .collect();
-    for part in refusal.message.split("unknown field \"").skip(1) {
+    for part in refusal.message.split(UNKNOWN[0]).skip(1) {
         fields.extend(part.split('"').next().map(str::to_owned));
+    }
+    let undeclared = refusal.message.lines().filter_map(|line| line.split_once(UNKNOWN[1]));
+    fields.extend(undeclared.filter_map(|(before, _)| Some(indexed(before.split(' ').next_back()?, object))));
+    // Go struct field ConfigMap.data.a of type string
+    for part in refusal.message.split("Go struct field ").skip(1) {
+        let path = part.split(" of type").next().and_then(|path| path.split_once('.'));
+        fields.extend(path.map(|(_, path)| path.to_owned()));
     }
     fields.dedup();
     fields
+}
+
+/// A path of server-side apply with places instead of keys: `.a[name="x"].b` is `a[1].b`.
+fn indexed(path: &str, object: &Value) -> String {
+    let (mut plain, mut at) = (String::new(), object);
+    for step in path.trim_start_matches('.').split_inclusive(['.', '[', ']']) {
+        let (name, end) = step.split_at(step.len() - usize::from(step.ends_with(['.', '[', ']'])));
+        if let Some((key, value)) = name.split_once('=') {
+            let is_it = |item: &Value| item[key].to_string() == value;
+            let place = at.as_array().and_then(|items| items.iter().position(is_it)).unwrap_or_default();
+            plain.push_str(&place.to_string());
+            at = &at[place];
+        } else if !name.is_empty() {
+            plain.push_str(name);
+            at = &at[name];
+        }
+        plain.push_str(end);
+    }
+    plain
 }
 
 /// Puts the object into the namespace that is meant.
@@ -301,8 +334,15 @@ mod tests {
             details,
         };
         let unknown = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.replica\", unknown field \"spec.x\"";
-        assert_eq!(fields_of(&refusal(unknown, Value::Null)), ["spec.replica", "spec.x"]);
+        assert_eq!(fields_of(&refusal(unknown, Value::Null), &Value::Null), ["spec.replica", "spec.x"]);
+        let object = json!({"spec": {"containers": [{"name": "a"}, {"name": "c"}]}});
+        let undeclared = "failed to create typed patch object (default/x; v1, Kind=Pod): errors:\n  \
+            .spec.replica: field not declared in schema\n  .spec.containers[name=\"c\"].imagee: field not declared in schema";
+        let expected = ["spec.replica", "spec.containers[1].imagee"];
+        assert_eq!(fields_of(&refusal(undeclared, Value::Null), &object), expected);
+        let other = "json: cannot unmarshal number into Go struct field ConfigMap.data.a of type string";
+        assert_eq!(fields_of(&refusal(other, Value::Null), &object), ["data.a"]);
         let causes = json!({"causes": [{"field": "spec.replicas", "message": "bad"}, {"message": "x"}]});
-        assert_eq!(fields_of(&refusal("bad", causes)), ["spec.replicas"]);
+        assert_eq!(fields_of(&refusal("bad", causes), &object), ["spec.replicas"]);
     }
 }

@@ -16,8 +16,15 @@ pub fn complaint(error: &Error, path: &[&str]) -> Option<String> {
     Some(match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let word = text(ContextKind::InvalidSubcommand)?;
-            let close = text(ContextKind::SuggestedSubcommand);
-            let hint = close.map(|close| format!("\n\nDid you mean this?\n\t{close}\n")).unwrap_or_default();
+            let close = match error.get(ContextKind::SuggestedSubcommand) {
+                Some(ContextValue::String(one)) => one.clone(),
+                Some(ContextValue::Strings(all)) => all.join("\n\t"),
+                _ => String::new(),
+            };
+            let hint = match close.as_str() {
+                "" => String::new(),
+                close => format!("\n\nDid you mean this?\n\t{close}"),
+            };
             match path {
                 [] => format!("error: unknown command \"{word}\" for \"kubectl\"{hint}"),
                 _ => format!(
@@ -44,6 +51,28 @@ pub fn complaint(error: &Error, path: &[&str]) -> Option<String> {
         ErrorKind::MissingRequiredArgument if name.starts_with("--") => {
             format!("error: required flag(s) \"{}\" not set", name.trim_start_matches('-'))
         }
+        ErrorKind::MissingRequiredArgument => format!("error: {}", missing(path, &command)?),
+        ErrorKind::InvalidValue if path == ["completion"] => {
+            let shell = text(ContextKind::InvalidValue).unwrap_or_default();
+            format!("error: Unsupported shell type \"{shell}\".\nSee '{command} -h' for help and examples")
+        }
+        _ => return None,
+    })
+}
+
+/// What a command lacks without its words.
+fn missing(path: &[&str], command: &str) -> Option<String> {
+    let see = format!("\nSee '{command} -h' for help and examples");
+    Some(match path {
+        ["exec"] => "pod, type/name or --filename must be specified".to_owned(),
+        ["attach"] => "at least 1 argument is required for attach".to_owned(),
+        ["port-forward"] => format!("TYPE/NAME and list of ports are required for port-forward{see}"),
+        ["completion"] => format!("Shell not specified.{see}"),
+        ["create", ..] => format!("exactly one NAME is required, got 0{see}"),
+        ["explain"] => {
+            let where_to_look = "Use \"kubectl api-resources\" for a complete list of supported resources.";
+            format!("You must specify the type of resource to explain. {where_to_look}")
+        }
         _ => return None,
     })
 }
@@ -63,7 +92,7 @@ mod tests {
         check(
             "kubectl gett",
             &[],
-            "error: unknown command \"gett\" for \"kubectl\"\n\nDid you mean this?\n\tget\n",
+            "error: unknown command \"gett\" for \"kubectl\"\n\nDid you mean this?\n\tset\n\tget",
         );
         check("kubectl xyzzy", &[], "error: unknown command \"xyzzy\" for \"kubectl\"");
         check(

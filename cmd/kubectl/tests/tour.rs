@@ -1,6 +1,7 @@
 //! Our kubectl through the tour of upstream's (testcases/tour). Where it intentionally differs is listed in
 //! testcases/tour/differs.txt.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use testing::{run_script, testcases};
 
@@ -10,6 +11,23 @@ async fn a_tour_of_our_kubectl() {
     let mut script = Command::new(tour.join("run"));
     script.env("KUBECTL", env!("CARGO_BIN_EXE_kubectl")).env("TOUR_DIFFERS", tour.join("differs.txt"));
     run_script(script).await;
+}
+
+/// Compared are those of the same version: in older ones some words are others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ours_and_upstreams_print_the_same() {
+    let Some(peer) = testing::kubectl().filter(is_ours_version) else {
+        println!("skipped: ours_and_upstreams_print_the_same: no kubectl 1.35 is installed");
+        return;
+    };
+    let mut script = Command::new(testcases().join("tour/alike"));
+    script.env("KUBECTL", env!("CARGO_BIN_EXE_kubectl")).env("PEER", peer);
+    run_script(script).await;
+}
+
+fn is_ours_version(kubectl: &PathBuf) -> bool {
+    let output = Command::new(kubectl).args(["version", "--client"]).output().expect("it runs");
+    String::from_utf8_lossy(&output.stdout).contains("v1.35.")
 }
 
 #[test]

@@ -1,18 +1,23 @@
 //! Tables for people: columns as wide as their widest cell, three spaces between them, as upstream's.
 
+/// No column is narrower than this, its spaces included.
+const NARROWEST: usize = 6;
+const SPACES: usize = 3;
+
 /// Rows of cells, aligned. The last cell of a row is followed by nothing.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+    let widths: Vec<usize> =
+        (0..columns).map(|column| (width(column).unwrap_or_default() + SPACES).max(NARROWEST)).collect();
     let mut text = String::new();
     for row in rows {
         let last = row.len().saturating_sub(1);
         for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
             text.push_str(cell);
             if index < last {
-                text.push_str(&" ".repeat(width - cell.chars().count() + 3));
+                text.push_str(&" ".repeat(width - cell.chars().count()));
             }
         }
         text.push('\n');
@@ -29,6 +34,8 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows = [row(["NAME", "READY", "AGE"]), row(["a", "1/1", "3d"]), row(["longer", "", "1s"])];
         assert_eq!(table(&rows), "NAME     READY   AGE\na        1/1     3d\nlonger           1s\n");
+        let rows = [["N", "X"].map(str::to_owned).to_vec(), ["p1", "y"].map(str::to_owned).to_vec()];
+        assert_eq!(table(&rows), "N     X\np1    y\n");
         assert_eq!(table(&[]), "");
     }
 }

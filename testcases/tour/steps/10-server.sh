@@ -42,3 +42,17 @@ expect proxy-yaml '^kind: NamespaceList' curl -fsS --noproxy '*' -H 'Accept: app
 expect proxy-table '"kind": ?"Table"' curl -fsS --noproxy '*' -H 'Accept: application/json;as=Table;g=meta.k8s.io;v=v1' "http://$proxy/api/v1/namespaces"
 refuse proxy-not-found '404' curl -fsS --noproxy '*' "http://$proxy/api/v1/namespaces/none"
 stop_background
+
+refuse unknown-command 'unknown command "gett" for "kubectl"' "$KUBECTL" gett
+refuse unknown-flag 'rror: unknown flag: --nope$' k get --nope
+refuse flag-without-value 'flag needs an argument: --output' k get --output
+refuse no-such-user 'auth info "nobody" does not exist' k get pods --user=nobody
+expect complete-commands '^rollout' "$KUBECTL" __complete roll
+expect complete-kinds '^namespaces$' "$KUBECTL" __complete get name
+expect complete-names '^kube-system$' "$KUBECTL" __complete get namespace kube-
+expect complete-flag-values '^kube-public$' "$KUBECTL" __complete get pods -n kube-p
+expect completion-bash '__start_kubectl' "$KUBECTL" completion bash
+printf '#!/bin/sh\necho "hello $*"\n' >"$work/kubectl-tour-plugin"
+chmod +x "$work/kubectl-tour-plugin"
+expect plugin '^hello x --y$' env PATH="$work:$PATH" "$KUBECTL" tour plugin x --y
+expect plugin-list 'kubectl-tour-plugin$' env PATH="$work:$PATH" "$KUBECTL" plugin list

@@ -63,4 +63,6 @@ expect expose-selector '^made$' k get service made -o 'jsonpath={.spec.selector.
 expect autoscale 'horizontalpodautoscaler.autoscaling/made autoscaled' k autoscale deployment made --min=1 --max=5
 expect autoscale-shows '^made +Deployment/made ' k get hpa
 
+expect dry-run-needs-no-server '^status: \{\}$' env KUBECONFIG=/dev/null "$KUBECTL" create deployment none --image=nginx --dry-run=client -o yaml
+
 k delete clusterrole,clusterrolebinding,priorityclass tour-url tour-sum tour-high --ignore-not-found >/dev/null 2>&1

@@ -70,3 +70,13 @@ until grep -q plain "$work/background"; do kill -0 "$background_pid" && sleep 0.
 k patch pod plain --subresource=status --type=merge -p '{"status":{"phase":"Running","podIP":"10.0.0.9","containerStatuses":[{"name":"main","image":"busybox:1.36","imageID":"","ready":true,"restartCount":2,"state":{"running":{"startedAt":"2026-01-01T00:00:00Z"}}}]}}' >/dev/null
 eventually get-watch-table '^plain +1/1 +Running +2 ' cat "$work/background"
 stop_background
+
+expect get-jsonpath-as-json '"plain"' k get pods -o jsonpath-as-json='{.items[*].metadata.name}'
+expect get-columns-of-maps 'map\[colour:red\]' k get configmap c1 -o custom-columns=L:.metadata.labels
+refuse get-file-and-words 'you may not specify resource arguments as well' k get pods -f "$tour/objects/pod.yaml"
+k annotate configmap c1 long="$(printf 'word %.0s' {1..30})" >/dev/null
+expect get-yaml-folds '^ +word word' k get configmap c1 -o yaml
+expect describe-configmap '^====$' k describe configmap c1
+expect describe-service 'IP Families: +IPv4' k describe service web
+expect describe-namespace 'No LimitRange resource' "$KUBECTL" describe namespace "$namespace"
+expect describe-role 'Non-Resource URLs' "$KUBECTL" describe clusterrole view

@@ -147,7 +147,9 @@ pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
             }
         }
     }
-    if failed > 0 && count > 1 {
+    if failed > 0 && failed == count && count > 1 {
+        bail!("none of the {count} objects was applied");
+    } else if failed > 0 && count > 1 {
         bail!("{failed} of {count} objects were not applied; the others were");
     } else if failed > 0 {
         bail!("nothing was applied");

@@ -186,6 +186,9 @@ async fn choose(connection: &Connection, flags: &Flags) -> Result<Vec<(Resource,
     if flags.files.any() {
         return flags.files.objects(connection).await;
     }
+    if flags.all && flags.selector.is_some() {
+        bail!("setting 'all' parameter but found a non empty selector. ");
+    }
     let many = flags.selector.is_some() || flags.field_selector.is_some() || flags.all;
     if let [name] = flags.words.as_slice()
         && !name.contains(['/', ','])

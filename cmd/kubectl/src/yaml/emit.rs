@@ -275,7 +275,7 @@ mod tests {
     fn long_lines_are_folded_as_libyaml_folds_them() {
         let long = "a long value that goes on and on and on and on and on and on and on and on and on";
         let value = json!({"metadata": {"annotations": {"note": long, "other": format!("{long}: {long}")}}, "list": [long]});
-        let expected = "list:\n- a long value that goes on and on and on and on and on and on and on and on and\n  on\n\
+        let expected = "list:\n- a long value that goes on and on and on and on and on and on and on and on and on\n\
             metadata:\n  annotations:\n    note: a long value that goes on and on and on and on and on and on and on and\n      on and on\n    \
             other: 'a long value that goes on and on and on and on and on and on and on and\n      on and on: a long value that goes on and on and on and on and on and on and\n      \
             on and on and on'\n";

@@ -154,10 +154,10 @@ mod tests {
         let found: Vec<String> =
             rules.iter().map(|rule| format!("{} {}", resource(rule), bracketed(&rule["verbs"]))).collect();
         let expected = [
+            "deployments.apps [get list watch]",
+            "deployments.apps/scale [get list]",
             " [get]",
             "pods [get]",
-            "deployments.apps/scale [get list]",
-            "deployments.apps [get list watch]",
         ];
         assert_eq!(found, expected);
     }

@@ -51,6 +51,10 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
                 continue;
             }
             println!("{named} ");
+            if revisions.is_empty() {
+                println!("No rollout history found.");
+                continue;
+            }
             println!("REVISION  CHANGE-CAUSE");
             for revision in &revisions {
                 println!("{:<10}{}", revision.number, revision.cause.as_deref().unwrap_or("<none>"));
