@@ -200,6 +200,21 @@ fn a_changed_kind_makes_its_documents_again() {
 }
 
 #[test]
+fn the_older_form_says_nothing_of_a_kind_that_may_have_anything() {
+    let definition = json!({"spec": {"group": "stable.example.com", "scope": "Namespaced",
+        "names": {"plural": "bags", "kind": "Bag"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"spec": {"type": "object"}}}}}]}});
+    let bags: Vec<Arc<Kind>> = api::crd::kinds(&definition).into_iter().map(Arc::new).collect();
+    let swagger: Value = serde_json::from_slice(&Cache::new().v2(&bags, V2Form::Json).plain()).unwrap();
+    assert_eq!(
+        swagger["definitions"]["com.example.stable.v1.Bag"],
+        json!({"type": "object", "x-kubernetes-group-version-kind": [{"group": "stable.example.com", "version": "v1", "kind": "Bag"}]})
+    );
+}
+
+#[test]
 fn the_older_form_says_the_same() {
     let cache = Cache::new();
     let swagger: Value = serde_json::from_slice(&cache.v2(&kinds(), V2Form::Json).plain()).unwrap();

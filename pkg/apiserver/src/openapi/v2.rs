@@ -135,16 +135,18 @@ fn convert_schema(schema: &mut Value) {
     }
     let is = |name: &str, members: &Map<String, Value>| members.get(name) == Some(&Value::Bool(true));
     // Clients of this form refuse what they do not know: where anything may come, they are told nothing.
-    if is("nullable", members) || is("x-kubernetes-preserve-unknown-fields", members) {
-        let root = members.contains_key(GVK);
-        for keyword in ["items", "properties", "additionalProperties", "required"] {
-            if !root {
+    let preserves = is("x-kubernetes-preserve-unknown-fields", members);
+    match members.contains_key(GVK) {
+        true if preserves => {
+            members.retain(|keyword, _| keyword == GVK);
+            members.insert("type".into(), "object".into());
+        }
+        false if preserves || is("nullable", members) => {
+            for keyword in ["items", "properties", "additionalProperties", "required", "type"] {
                 members.remove(keyword);
             }
         }
-        if !root {
-            members.remove("type");
-        }
+        _ => {}
     }
     if is("x-kubernetes-int-or-string", members) {
         members.remove("type");
