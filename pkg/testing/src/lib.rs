@@ -24,7 +24,7 @@ mod script;
 mod server;
 
 #[cfg(feature = "cluster")]
-pub use cluster::{Cluster, ClusterConfig, Invariants, Proxy};
+pub use cluster::{Cluster, ClusterConfig, Invariants, Proxy, SimulatedNodes};
 pub use containerd::Containerd;
 pub use etcd::{EtcdServer, EtcdTls};
 pub use eventually::{PATIENCE, eventually, in_time};

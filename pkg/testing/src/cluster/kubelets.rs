@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -161,11 +162,20 @@ fn status(pod: &Pod, phase: &str, ready: bool, state: Value) -> Value {
         .collect();
     let is = if ready { "True" } else { "False" };
     let condition = |ty: &str| json!({"type": ty, "status": is, "lastTransitionTime": now()});
+    let ip = address(pod);
     json!({
         "metadata": {"uid": pod.uid()},
         "status": {
-            "phase": phase, "startTime": now(), "containerStatuses": statuses,
+            "phase": phase, "startTime": now(), "containerStatuses": statuses, "podIP": ip, "podIPs": [{"ip": ip}],
             "conditions": [condition("Ready"), condition("ContainersReady")],
         },
     })
+}
+
+/// The same each time for the same pod, and hardly another's.
+fn address(pod: &Pod) -> String {
+    let mut hasher = DefaultHasher::new();
+    pod.uid().hash(&mut hasher);
+    let [_, a, b, c, ..] = hasher.finish().to_be_bytes();
+    format!("10.{a}.{b}.{c}")
 }

@@ -68,10 +68,24 @@ pub struct Cluster {
     pub metrics: controllers::Metrics,
     controllers: Component,
     scheduler: Component,
-    kubelets: Kubelets,
+    nodes: SimulatedNodes,
     /// Other replicas of controllers and scheduler.
     twins: Vec<Component>,
+}
+
+/// Nodes that only pretend to run containers, of whatever cluster the client is of; gone when dropped.
+pub struct SimulatedNodes {
+    kubelets: Kubelets,
     _usage: Usage,
+}
+
+impl SimulatedNodes {
+    /// So many nodes with so many CPUs each; when this returns they are there. The client may do everything.
+    pub async fn start(admin: &Client, nodes: usize, cpus: usize) -> SimulatedNodes {
+        let usage = Usage::start(admin.clone()).await;
+        make_nodes(admin, nodes, cpus, usage.port).await;
+        SimulatedNodes { kubelets: Kubelets::start(admin.clone()), _usage: usage }
+    }
 }
 
 /// How long a replica that was killed keeps its lease.
@@ -89,8 +103,7 @@ impl Cluster {
     pub async fn start_with(config: ClusterConfig) -> Cluster {
         let server = TestServer::start().await;
         let admin = server.admin();
-        let usage = Usage::start(admin.clone()).await;
-        make_nodes(&admin, &config, usage.port).await;
+        let nodes = SimulatedNodes::start(&admin, config.nodes, config.cpus).await;
         let namespaces: Api<Namespace> = Api::all(admin.clone());
         eventually("the default namespace", || async { namespaces.get_opt("default").await.ok().flatten() })
             .await;
@@ -109,7 +122,6 @@ impl Cluster {
         };
         lead_quickly(&mut placing.leader);
         (config.place)(&mut placing);
-        let kubelets = Kubelets::start(admin.clone());
         let controllers = Component::start("controllers", move |shutdown| {
             let config = manager.clone();
             async move { controllers::run(config, shutdown).await.map_err(|error| error.to_string()) }
@@ -118,8 +130,8 @@ impl Cluster {
             let config = placing.clone();
             async move { scheduler::run(config, shutdown).await.map_err(|error| error.to_string()) }
         });
-        let (twins, _usage) = (Vec::new(), usage);
-        Cluster { server, proxy, admin, clock, metrics, controllers, scheduler, kubelets, twins, _usage }
+        let twins = Vec::new();
+        Cluster { server, proxy, admin, clock, metrics, controllers, scheduler, nodes, twins }
     }
 
     /// Another replica of the controllers and of the scheduler, which wait for their leases.
@@ -164,7 +176,7 @@ impl Cluster {
 
     /// Ends the nodes' kubelets and starts them again.
     pub async fn restart_kubelets(&mut self) {
-        self.kubelets.restart().await;
+        self.nodes.kubelets.restart().await;
     }
 
     /// Ends everything in order.
@@ -174,7 +186,7 @@ impl Cluster {
         for twin in &mut self.twins {
             twin.stop().await;
         }
-        self.kubelets.stop().await;
+        self.nodes.kubelets.stop().await;
         self.proxy.stop();
         self.server.stop().await;
     }
@@ -184,10 +196,10 @@ fn lead_quickly(config: &mut LeaderConfig) {
     (config.lease_duration, config.renew_deadline, config.retry_period) = (LEASE, RENEW, RETRY);
 }
 
-async fn make_nodes(admin: &Client, config: &ClusterConfig, port: u16) {
+async fn make_nodes(admin: &Client, count: usize, cpus: usize, port: u16) {
     let nodes: Api<Node> = Api::all(admin.clone());
-    for number in 0..config.nodes {
-        let made = nodes.create(&PostParams::default(), &node(number, config.cpus, port)).await;
+    for number in 0..count {
+        let made = nodes.create(&PostParams::default(), &node(number, cpus, port)).await;
         let name = made.expect("create a node").metadata.name.expect("a name");
         // Nobody here sees that it is ready and takes the taint off that a new node has.
         let ready = Patch::Merge(json!({"spec": {"taints": null}}));
