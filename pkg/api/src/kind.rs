@@ -3,7 +3,7 @@
 //! Each built-in kind is one file under `kinds/` that returns a [`Kind`]; a CustomResourceDefinition becomes one
 //! too. Routes, discovery, OpenAPI, storage, watch and tables are derived from it.
 
-use crate::crd::Structural;
+use crate::crd::{Structural, Versions};
 use crate::field::{Errors, Field};
 use crate::schema::{Schema, definitions};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource};
@@ -176,6 +176,8 @@ pub struct Kind {
     pub convert: Option<(Convert, Convert)>,
     /// The version that objects are stored in, where it is not this one and nothing but the version's name differs.
     pub stored_version: Option<String>,
+    /// Members that the stored version calls otherwise: (here, there). Field selectors are told so.
+    pub stored_members: &'static [(&'static str, &'static str)],
     /// Group and plural under which objects are stored, where they differ from this kind's own.
     pub stored_as: Option<(String, String)>,
     /// Adds the type's definition to a schema generator; `None` for custom kinds.
@@ -184,6 +186,8 @@ pub struct Kind {
     pub definition_name: String,
     /// The schema of a custom kind, as it was given (`openAPIV3Schema`), with its compiled form.
     pub custom: Option<Arc<CustomSchema>>,
+    /// All versions of a custom kind: how its stored objects are read.
+    pub versions: Option<Arc<Versions>>,
 }
 
 /// The schema of a custom kind.
@@ -255,10 +259,12 @@ impl Kind {
             validate_status: |_, _, _| (),
             convert: None,
             stored_version: None,
+            stored_members: &[],
             stored_as: None,
             definition: None,
             definition_name: String::new(),
             custom: None,
+            versions: None,
         }
     }
 
@@ -287,6 +293,15 @@ impl Kind {
         match &self.custom {
             Some(custom) => &custom.schema,
             None => definitions().get(&self.definition_name).expect("every built-in kind has a definition"),
+        }
+    }
+
+    /// Where the stored version has what is at this path here.
+    pub fn stored_path<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        let (first, rest) = path.find('.').map_or((path, ""), |dot| path.split_at(dot));
+        match self.stored_members.iter().find(|(here, _)| *here == first) {
+            Some((_, there)) => format!("{there}{rest}").into(),
+            None => path.into(),
         }
     }
 

@@ -136,6 +136,8 @@ async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> 
     let kinds: Vec<Arc<Kind>> =
         established.iter().flat_map(|definition| crd::kinds(definition)).map(Arc::new).collect();
     server.registry.replace(kinds).await.map_err(|error| {
+        // Not done: try again.
+        server.custom_kinds_changed(Vec::new());
         tracing::error!(%error, "cannot serve custom resources");
         ApiError::unavailable("custom resources cannot be served at the moment")
     })?;

@@ -79,10 +79,14 @@ async fn answer(
     let (method, path, headers) = (&parts.method, uri.path(), &parts.headers);
     let query = Query::parse(uri.query())?;
     let info = RequestInfo::parse(method, path, &query);
-    if !matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE
-    ) {
+    let is_forwarded = info.target.as_ref().is_some_and(nodes::is_forwarded);
+    let is_known = match *method {
+        Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE => true,
+        // A matter between the client and what it reaches through us.
+        Method::OPTIONS => is_forwarded,
+        _ => false,
+    };
+    if !is_known {
         let error = ApiError::bad_request(format!("the server does not support the method {method}"));
         return Err(ApiError {
             code: http::StatusCode::METHOD_NOT_ALLOWED,
@@ -106,7 +110,7 @@ async fn answer(
         .registry
         .get(target.group, target.version, target.resource)
         .ok_or_else(ApiError::no_such_path)?;
-    if nodes::is_forwarded(target) {
+    if is_forwarded {
         let request = Forwarded { info: &info, target, query: &query, parts, user: &user };
         return nodes::handle(server, &resource, request, body).await;
     }
@@ -114,7 +118,7 @@ async fn answer(
     let started = Instant::now();
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let body = if is_read { Bytes::new() } else { body::read(body).await? };
-    let wanted = Wanted::from_headers(headers)?;
+    let wanted = Wanted::from_headers(headers, resource.kind.verbs != Verbs::CreateOnly)?;
     let call = Call { info: &info, target, query: &query, headers, body, user, wanted };
     let answer = dispatch(server, &resource, &call).await;
     let code = answer.as_ref().map_or_else(|error| error.code, |answer| answer.0.status());

@@ -37,13 +37,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Takes the first clause of `Accept` that can be satisfied. Watches are always JSON.
-    pub fn from_headers(headers: &HeaderMap) -> Result<Wanted> {
+    /// Takes the first clause of `Accept` that can be satisfied. Watches are always JSON. Some kinds have no tables.
+    pub fn from_headers(headers: &HeaderMap, has_tables: bool) -> Result<Wanted> {
         let Some(accept) = headers.get(ACCEPT) else {
             return Ok(Wanted { format: Format::Json, shape: Shape::Object });
         };
         let accept = accept.to_str().map_err(|_| ApiError::not_acceptable())?;
-        accept.split(',').find_map(clause).ok_or_else(ApiError::not_acceptable)
+        let can_be = |wanted: &Wanted| has_tables || wanted.shape != Shape::Table;
+        accept.split(',').filter_map(clause).find(can_be).ok_or_else(ApiError::not_acceptable)
     }
 
     /// Whether it is what the caches hold: JSON of whole objects.
@@ -97,9 +98,12 @@ mod tests {
 
     #[test]
     fn the_first_clause_that_can_be_satisfied_wins() {
-        let check = |accept: &str, expected: Option<(Format, Shape)>| {
+        let wanted = |accept: &str, has_tables: bool| {
             let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
-            let wanted = Wanted::from_headers(&headers).ok().map(|w| (w.format, w.shape));
+            Wanted::from_headers(&headers, has_tables).ok().map(|w| (w.format, w.shape))
+        };
+        let check = |accept: &str, expected: Option<(Format, Shape)>| {
+            let wanted = wanted(accept, true);
             assert_eq!(wanted, expected, "{accept}");
         };
         check("application/json", Some((Format::Json, Shape::Object)));
@@ -115,5 +119,8 @@ mod tests {
             Some((Format::Json, Shape::Metadata)),
         );
         check("text/html", None);
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        assert_eq!(wanted(table, false), None);
+        assert_eq!(wanted(&format!("{table},application/json"), false), Some((Format::Json, Shape::Object)));
     }
 }

@@ -3,8 +3,9 @@
 
 use crate::metrics::ResourceMetrics;
 use crate::nodes;
-use api::Kind;
+use api::crd::Versions;
 use api::kind::Verbs;
+use api::{Kind, Value, object};
 use listwatch::{Cache, Decode, Hub, Object, Page, ResourceConfig, Scope, SelectableField};
 use parking_lot::RwLock;
 use std::collections::{HashMap, HashSet};
@@ -115,7 +116,8 @@ impl Registry {
         self.now.read().any_version(group, plural).cloned().expect("a built-in kind")
     }
 
-    /// Serves the built-in kinds and these custom ones, and nothing else. Caches of kinds that stay are kept.
+    /// Serves the built-in kinds and these custom ones, and nothing else. Caches of kinds that stay as they are are
+    /// kept; of those that are defined otherwise than before, all objects are read anew.
     pub async fn replace(&self, custom: Vec<Arc<Kind>>) -> Result<(), store::Error> {
         let kinds: Vec<Arc<Kind>> =
             api::kinds::all().iter().cloned().chain(nodes::metrics_kinds()).chain(custom).collect();
@@ -124,7 +126,12 @@ impl Registry {
         let mut used = HashSet::new();
         for kind in kinds {
             let prefix = kind.prefix();
-            let cache = match self.hub.cache(&prefix) {
+            let is_read_alike = || {
+                let before = before.any_version(&kind.group, &kind.plural);
+                before.is_some_and(|before| before.kind.versions == kind.versions)
+            };
+            let is_known = kind.custom.is_none() || used.contains(&prefix) || is_read_alike();
+            let cache = match self.hub.cache(&prefix).filter(|_| is_known) {
                 Some(cache) => cache,
                 None => self.hub.register(config(&kind, &self.unseal)).await?,
             };
@@ -148,11 +155,24 @@ impl Registry {
 }
 
 fn config(kind: &Kind, unseal: &Decode) -> ResourceConfig {
+    let (decode, fields) = match &kind.versions {
+        Some(versions) => (read_by(versions.clone(), unseal.clone()), &versions.selectable_fields),
+        None => (unseal.clone(), &kind.selectable_fields),
+    };
     ResourceConfig {
-        decode: unseal.clone(),
-        fields: kind.selectable_fields.iter().map(|path| selectable(path)).collect(),
+        decode,
+        fields: fields.iter().map(|path| selectable(path)).collect(),
         ..ResourceConfig::new(kind.prefix(), kind.namespaced())
     }
+}
+
+/// Reads objects of a custom kind as they are defined now. Caches hold what comes of it, so that it is done once.
+fn read_by(versions: Arc<Versions>, unseal: Decode) -> Decode {
+    Arc::new(move |key, stored| {
+        let mut object: Value = serde_json::from_slice(&unseal(key, stored)?)?;
+        versions.read(&mut object);
+        Ok(object::stored(&object).into())
+    })
 }
 
 /// A field that selectors may name: where upstream's name for it is not its path, or its absence has a value.
@@ -165,7 +185,6 @@ fn selectable(path: &str) -> SelectableField {
         "status.replicas" => field.absent("0"),
         "status.successful" => field.at(&["status.succeeded"]).absent("0"),
         "source" => field.at(&["source.component", "reportingComponent"]),
-        "reportingComponent" => field.at(&["reportingComponent", "source.component"]),
         _ => field,
     }
 }

@@ -194,7 +194,10 @@ impl Server {
             tracing::error!(%error, key = entry.key, "cannot open a stored value");
             ApiError::internal("a stored object cannot be decrypted; see the server's log")
         })?;
-        let object = parse(&object::served(&plain.value, entry.modified))?;
+        let mut object = parse(&object::served(&plain.value, entry.modified))?;
+        if let Some(versions) = &kind.versions {
+            versions.read(&mut object);
+        }
         Ok(Current { object: in_version(kind, object), revision: entry.modified })
     }
 }

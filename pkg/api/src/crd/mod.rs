@@ -4,6 +4,7 @@
 //! CustomResourceDefinition ──validate_schemas──> Errors          (may it be stored?)
 //!            │             ──next_status──> names, conditions      (may it be served?)
 //!            └──kinds──> Kind ── CustomSchema ── Structural ──> prune, default, validate   (its objects)
+//!                             └─ Versions ──> read                                          (stored ones)
 //! ```
 //!
 //! Everything here is a pure function of JSON. Rules in CEL (`x-kubernetes-validations`) are kept and served but
@@ -18,10 +19,12 @@ mod rules;
 mod shape;
 mod status;
 mod structural;
+mod versions;
 
 pub use definition::{validate_schemas, warnings};
 pub use status::{Names, condition_is_true, mark_terminating, next_status};
 pub use structural::Structural;
+pub use versions::Versions;
 
 use crate::field::Errors;
 use crate::kind::{Cell, Column, CustomSchema, Kind, Scope, Subresource};
@@ -38,7 +41,11 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 ///
 /// The definition must be one that was accepted; of any other, what can be used is.
 pub fn kinds(definition: &Value) -> Vec<Kind> {
-    versions(definition).filter(|version| flag(version, "served")).map(|v| kind(definition, v)).collect()
+    let all = Arc::new(Versions::new(definition));
+    versions(definition)
+        .filter(|version| flag(version, "served"))
+        .map(|v| kind(definition, v, &all))
+        .collect()
 }
 
 /// The name of the version in which objects are stored.
@@ -59,6 +66,13 @@ pub fn deprecation_warning(definition: &Value, version: &str) -> Option<String> 
     })
 }
 
+/// All else follows from what was given.
+impl PartialEq for CustomSchema {
+    fn eq(&self, other: &CustomSchema) -> bool {
+        self.json == other.json
+    }
+}
+
 impl CustomSchema {
     /// Takes a schema as a definition gives it (`openAPIV3Schema`), and compiles it once for all objects.
     pub fn new(json: Value) -> CustomSchema {
@@ -73,7 +87,6 @@ impl CustomSchema {
     pub fn check(&self, object: &mut Value) -> Result<Vec<UnknownField>, TypeError> {
         let mut unknown = ENVELOPE.check(object)?;
         unknown.extend(self.prune(object));
-        unknown.sort_unstable();
         Ok(unknown)
     }
 
@@ -117,7 +130,7 @@ fn texts(value: &Value, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn kind(definition: &Value, version: &Value) -> Kind {
+fn kind(definition: &Value, version: &Value, all: &Arc<Versions>) -> Kind {
     let spec = &definition["spec"];
     // Names that are not accepted are another definition's: serve by those that are.
     let accepted = &definition["status"]["acceptedNames"];
@@ -153,9 +166,8 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         generation: true,
         unconditional_update: false,
         validate_name: dns_subdomain_name,
-        custom: Some(Arc::new(CustomSchema::new(
-            version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_else(|| serde_json::json!({})),
-        ))),
+        custom: all.schema(text(version, "name")).cloned(),
+        versions: Some(all.clone()),
         ..Kind::blank()
     }
 }
@@ -305,7 +317,7 @@ mod tests {
         let custom = kinds[0].custom.as_ref().unwrap();
         let mut object = json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "junk": 1,
             "metadata": {"name": "a", "labels": {"a": "b"}, "nonsense": 1}, "spec": {"keep": null}});
-        assert_eq!(custom.check(&mut object).unwrap(), ["junk", "metadata.nonsense", "spec.keep"]);
+        assert_eq!(custom.check(&mut object).unwrap(), ["metadata.nonsense", "junk", "spec.keep"]);
         let mut wrong = json!({"metadata": {"labels": {"a": 1}}});
         assert_eq!(custom.check(&mut wrong).unwrap_err().path, "metadata.labels.a");
     }

@@ -1,6 +1,8 @@
 //! Making an object what its schema says, before anybody looks at it: pruning and defaults.
 
+use super::OBJECT_META;
 use super::structural::{Additional, Structural};
+use crate::schema::{Schema, definitions};
 use serde_json::{Map, Value};
 
 /// Members that every object has, whatever its schema says.
@@ -8,12 +10,15 @@ const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// Pruned fields beyond this many are dropped without being listed.
 const MOST_LISTED: usize = 100;
 
-/// Removes members that the schema does not have. Returns their paths, sorted.
+/// Removes members that the schema does not have, and those that the metadata of embedded objects does not. Returns
+/// their paths: first these, then those, sorted.
 /// `resource`: the value is an object of its own, whose kind and metadata stay.
 pub(super) fn prune(schema: &Structural, value: &mut Value, resource: bool) -> Vec<String> {
-    let mut pruned = Pruned { path: String::new(), paths: Vec::new() };
+    let mut pruned = Pruned { path: String::new(), paths: Vec::new(), in_metadata: Vec::new() };
     pruned.value(Some(schema), value, resource);
     pruned.paths.sort_unstable();
+    pruned.in_metadata.sort_unstable();
+    pruned.paths.append(&mut pruned.in_metadata);
     pruned.paths
 }
 
@@ -26,6 +31,7 @@ pub(super) fn default(schema: &Structural, object: &mut Value) {
 struct Pruned {
     path: String,
     paths: Vec<String>,
+    in_metadata: Vec<String>,
 }
 
 impl Pruned {
@@ -62,6 +68,11 @@ impl Pruned {
     ) {
         members.retain(|name, member| {
             if resource && META.contains(&name.as_str()) {
+                // The object's own metadata is checked with what all objects have.
+                if name == "metadata" && !self.path.is_empty() {
+                    let unknown = unknown_metadata(member).into_iter();
+                    self.in_metadata.extend(unknown.map(|field| format!("{}.metadata.{field}", self.path)));
+                }
                 return true;
             }
             let (known, schema) = match schema {
@@ -108,6 +119,12 @@ impl Pruned {
             _ => {}
         }
     }
+}
+
+/// Removes what metadata does not have, and lists it. What is of a wrong type is left to validation.
+fn unknown_metadata(metadata: &mut Value) -> Vec<String> {
+    let schema: Option<&Schema> = definitions().get(OBJECT_META);
+    schema.and_then(|schema| schema.check(metadata).ok()).unwrap_or_default()
 }
 
 fn drop_nulls(schema: Option<&Structural>, value: &mut Value) {

@@ -37,6 +37,7 @@ pub fn kind() -> Kind {
         validate_create,
         validate_update,
         convert: Some((from_stored, to_stored)),
+        stored_members: &MEMBERS,
         stored_as: Some((String::new(), "events".into())),
         ..Kind::new::<Event>().short(&["ev"]).selectable(&[
             "reason",
