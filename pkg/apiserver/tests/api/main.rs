@@ -6,6 +6,7 @@ mod bad_input;
 mod control_plane;
 mod crds;
 mod crud;
+mod events;
 mod http2;
 mod identity;
 mod kinds;
