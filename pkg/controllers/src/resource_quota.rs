@@ -15,8 +15,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Api, Client};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,9 +45,7 @@ pub struct View {
 /// What to write.
 pub fn plan(view: &View) -> Plan {
     let hard = view.quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
-    let pods: Vec<&Pod> = view.pods.iter().map(Arc::as_ref).filter(|pod| counts(&view.quota, pod)).collect();
-    let used: BTreeMap<String, Amount> =
-        hard.keys().map(|name| (name.clone(), Amount(used(view, &pods, name).to_string()))).collect();
+    let used = usage(view);
     let mut plan = Plan::default();
     if !view.counts.is_empty() {
         plan.look_again = Some(RECOUNT);
@@ -62,6 +63,21 @@ pub fn plan(view: &View) -> Plan {
         plan.status = Some(Write::update_status(&next));
     }
     plan
+}
+
+/// How much is used of each name.
+fn usage(view: &View) -> BTreeMap<String, Amount> {
+    let pods: Vec<&Pod> = view.pods.iter().map(Arc::as_ref).filter(|pod| counts(&view.quota, pod)).collect();
+    let names = view.quota.spec.iter().flat_map(|spec| spec.hard.iter().flatten());
+    names.map(|(name, _)| (name.clone(), Amount(used(view, &pods, name).to_string()))).collect()
+}
+
+/// Whether less is used of anything than the quota says.
+fn is_lower(view: &View) -> bool {
+    let amount = |amount: &Amount| amount.0.parse::<Quantity>().unwrap_or_default();
+    let (now, status) = (usage(view), view.quota.status.as_ref());
+    let mut said = status.and_then(|status| status.used.as_ref()).into_iter().flatten();
+    said.any(|(name, said)| now.get(name).is_some_and(|now| amount(now) < amount(said)))
 }
 
 fn used(view: &View, pods: &[&Pod], name: &str) -> Quantity {
@@ -228,13 +244,20 @@ impl Controller for Counter {
             names.map(|(name, _)| name.clone()).filter(|name| counted(name).is_some()).collect();
         let counts =
             if names.is_empty() { BTreeMap::new() } else { self.count(&key.namespace, names).await? };
-        Ok(Some(View {
+        let mut view = View {
             quota,
             pods: self.pods.in_namespace(&key.namespace),
             services: self.services.in_namespace(&key.namespace),
             claims: self.claims.in_namespace(&key.namespace),
             counts,
-        }))
+        };
+        // An object may be charged for before it is heard of: what the caches do not know is not free yet.
+        if is_lower(&view) {
+            view.pods = self.listed(&key.namespace).await?;
+            view.services = self.listed(&key.namespace).await?;
+            view.claims = self.listed(&key.namespace).await?;
+        }
+        Ok(Some(view))
     }
 
     fn plan(&self, view: &View, _now: Timestamp) -> Plan {
@@ -243,6 +266,15 @@ impl Controller for Counter {
 }
 
 impl Counter {
+    /// All objects of a kind in a namespace, as the server has them now.
+    async fn listed<K>(&self, namespace: &str) -> kube::Result<Vec<Arc<K>>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        Ok(api.list(&ListParams::default()).await?.items.into_iter().map(Arc::new).collect())
+    }
+
     async fn count(&self, namespace: &str, names: Vec<String>) -> kube::Result<BTreeMap<String, u64>> {
         let discovered = discover(&self.client).await?;
         let mut counts = BTreeMap::new();
@@ -299,6 +331,17 @@ mod tests {
                 json!({"spec": {"storageClassName": "slow", "resources": {"requests": {"storage": "5Gi"}}}}),
             )],
             counts: BTreeMap::from([("secrets".to_owned(), 4)]),
+        }
+    }
+
+    #[test]
+    fn what_would_free_something_is_noticed() {
+        let mut view = view(json!({"pods": "10"}), json!({}));
+        for (said, expected) in [("1", false), ("2", false), ("3", true)] {
+            let status = json!({"used": {"pods": said}});
+            view.quota =
+                of(json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "10"}}, "status": status}));
+            assert_eq!(is_lower(&view), expected, "{said}");
         }
     }
 
