@@ -32,6 +32,42 @@ pub(crate) struct Requests {
 
 type Sum = BTreeMap<String, i64>;
 
+/// A pod that is given another size takes the largest of what it asks for, what was allocated to it and what is in force:
+/// makes that what its containers ask for. What its node can never give does not count.
+pub(crate) fn count_given(pod: &mut wire::Pod) {
+    let status = &pod.status;
+    let is_infeasible = status
+        .conditions
+        .iter()
+        .any(|condition| condition.kind == "PodResizePending" && condition.reason == "Infeasible");
+    let spec = &mut pod.spec;
+    let sidecars = spec.init_containers.iter_mut();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let sidecars = sidecars.map(|container| (container, &status.init_container_statuses));
+    let all = spec.containers.iter_mut().map(|container| (container, &status.container_statuses));
+    for (container, statuses) in all.chain(sidecars) {
+        let status = statuses.iter().find(|status| status.name == container.name);
+        let Some((status, in_force)) = status.and_then(|status| Some((status, status.resources.as_ref()?)))
+        else {
+            continue;
+        };
+        let requests = &mut container.resources.requests;
+        if is_infeasible {
+            requests.clear();
+        }
+        for (name, amount) in status.allocated_resources.iter().chain(&in_force.requests) {
+            let quantity = |text: &str| text.parse::<Quantity>().ok();
+            let known = requests.get(name);
+            if known.is_none_or(|known| known != amount && quantity(known) < quantity(amount)) {
+                requests.insert(name.clone(), amount.clone());
+            }
+        }
+    }
+    for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
+        container.name.clear();
+    }
+}
+
 impl Requests {
     pub(crate) fn of(spec: &wire::PodSpec) -> Requests {
         let real = total(spec, false);
@@ -145,6 +181,33 @@ mod tests {
         assert_eq!(requests.amounts.milli_cpu, 1010);
         assert_eq!(requests.scored_milli_cpu, 1110);
         assert_eq!(requests.scored_memory, DEFAULT_MEMORY + (1 << 30));
+    }
+
+    #[test]
+    fn a_pod_takes_the_largest_of_its_sizes() {
+        for (asks, allocated, in_force, reason, expected) in [
+            ("1", "1", "1", "", 1000),
+            ("2", "1", "1", "Deferred", 2000),
+            ("2", "1", "1", "Infeasible", 1000),
+            ("500m", "500m", "1", "", 1000),
+            ("500m", "1", "500m", "", 1000),
+        ] {
+            let status = json!({"name": "c", "allocatedResources": {"cpu": allocated},
+                "resources": {"requests": {"cpu": in_force}}});
+            let condition = json!({"type": "PodResizePending", "status": "True", "reason": reason});
+            let mut pod: wire::Pod = serde_json::from_value(json!({
+                "spec": {"containers": [asks_for("c", asks), asks_for("d", "1")]},
+                "status": {"containerStatuses": [status], "conditions": [condition]},
+            }))
+            .unwrap();
+            count_given(&mut pod);
+            let found = Requests::of(&pod.spec).amounts.milli_cpu;
+            assert_eq!(found, expected + 1000, "{asks} {allocated} {in_force} {reason}");
+        }
+    }
+
+    fn asks_for(name: &str, cpu: &str) -> Value {
+        json!({"name": name, "resources": {"requests": {"cpu": cpu}}})
     }
 
     #[test]

@@ -109,6 +109,8 @@ pub struct Named {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Container {
+    /// `name`: emptied before pods are compared.
+    pub name: String,
     /// `image`
     pub image: String,
     /// `resources`
@@ -312,6 +314,22 @@ pub struct PodStatus {
     pub start_time: Option<String>,
     /// `status.conditions`
     pub conditions: Vec<Condition>,
+    /// `status.containerStatuses`
+    pub container_statuses: Vec<ContainerStatus>,
+    /// `status.initContainerStatuses`
+    pub init_container_statuses: Vec<ContainerStatus>,
+}
+
+/// What a container has of its node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerStatus {
+    /// `name`
+    pub name: String,
+    /// `allocatedResources`
+    pub allocated_resources: Map,
+    /// `resources`: what is in force.
+    pub resources: Option<Resources>,
 }
 
 /// A condition of a pod.

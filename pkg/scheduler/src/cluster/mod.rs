@@ -14,6 +14,7 @@ pub(crate) mod plan;
 mod tests;
 
 use crate::answers::Answers;
+use crate::requests;
 use crate::rules::{Compiled, NodeRules, Verdict};
 use crate::slab::Slab;
 use crate::terms::{Namespaces, Terms, parse};
@@ -184,6 +185,7 @@ impl Cluster {
         }
         let known = known.filter(|id| self.pods.get(*id).is_some());
         let node_name = std::mem::take(&mut pod.spec.node_name);
+        requests::count_given(&mut pod);
         let class = self.class(ClassKey::of(&mut pod));
         let id = match known {
             Some(id) => id,
