@@ -257,7 +257,8 @@ fn indexed(path: &str, object: &Value) -> String {
     for step in path.trim_start_matches('.').split_inclusive(['.', '[', ']']) {
         let (name, end) = step.split_at(step.len() - usize::from(step.ends_with(['.', '[', ']'])));
         if let Some((key, value)) = name.split_once('=') {
-            let is_it = |item: &Value| item[key].to_string() == value;
+            let value: Value = serde_json::from_str(value).unwrap_or_default();
+            let is_it = |item: &Value| item[key] == value;
             let place = at.as_array().and_then(|items| items.iter().position(is_it)).unwrap_or_default();
             plain.push_str(&place.to_string());
             at = &at[place];
