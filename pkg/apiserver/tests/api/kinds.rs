@@ -183,13 +183,28 @@ pub fn smallest() -> Vec<(&'static str, Value)> {
         ("rbac.authorization.k8s.io/v1 ClusterRoleBinding", json!({"roleRef": role, "subjects": []})),
         ("rbac.authorization.k8s.io/v1 Role", json!({"rules": []})),
         ("rbac.authorization.k8s.io/v1 RoleBinding", json!({"roleRef": role, "subjects": []})),
+        ("resource.k8s.io/v1 DeviceClass", json!({"spec": {}})),
+        ("resource.k8s.io/v1 ResourceClaim", json!({"spec": claim()})),
+        ("resource.k8s.io/v1 ResourceClaimTemplate", json!({"spec": {"spec": claim()}})),
+        (
+            "resource.k8s.io/v1 ResourceSlice",
+            json!({"spec": {
+                "driver": "gpu.example.com", "nodeName": "n",
+                "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            }}),
+        ),
         ("scheduling.k8s.io/v1 PriorityClass", json!({"value": 10})),
         ("storage.k8s.io/v1 CSIDriver", json!({"spec": {}})),
         ("storage.k8s.io/v1 CSINode", json!({"spec": {"drivers": []}})),
+        ("storage.k8s.io/v1 CSIStorageCapacity", json!({"storageClassName": "x"})),
         ("storage.k8s.io/v1 StorageClass", json!({"provisioner": "example.com/p"})),
         (
             "storage.k8s.io/v1 VolumeAttachment",
             json!({"spec": {"attacher": "csi.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}}}),
+        ),
+        (
+            "storage.k8s.io/v1 VolumeAttributesClass",
+            json!({"driverName": "csi.example.com", "parameters": {"iops": "100"}}),
         ),
         (
             "minik8s.io/v1 DNS",
@@ -199,6 +214,11 @@ pub fn smallest() -> Vec<(&'static str, Value)> {
         ("minik8s.io/v1 Workflow", json!({"spec": {"startAt": "a", "nodes": {"a": {}}}})),
         ("minik8s.io/v1 WorkflowRun", json!({"spec": {"workflow": "x"}})),
     ]
+}
+
+/// A claim on a device.
+fn claim() -> Value {
+    json!({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}})
 }
 
 /// A certificate request, in the base64 that the API has it in.

@@ -26,6 +26,9 @@ const FIXED: &[(&str, &str)] = &[
     ("Pod", "spec.resourceClaims"),
     ("Pod", "spec.topologySpreadConstraints"),
     ("Pod", "spec.volumes"),
+    // Only of a claim that has been given its devices.
+    ("ResourceClaim", "status.reservedFor"),
+    ("ResourceClaimTemplate", "spec"),
 ];
 /// Comes and goes through its own subresource, and never goes again.
 const EPHEMERAL: &str = "ephemeralContainers";
