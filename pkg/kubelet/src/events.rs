@@ -20,6 +20,11 @@ impl Events {
         self.send(reference(pod, None), EventType::Warning, reason, message.into());
     }
 
+    /// All is well with a pod.
+    pub fn normal(&self, pod: &Pod, reason: &str, message: impl Into<String>) {
+        self.send(reference(pod, None), EventType::Normal, reason, message.into());
+    }
+
     /// All is well with a container.
     pub fn container(&self, pod: &Pod, name: &str, reason: &str, message: impl Into<String>) {
         self.send(reference(pod, Some(name)), EventType::Normal, reason, message.into());

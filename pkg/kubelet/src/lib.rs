@@ -10,6 +10,7 @@
 //! What to do for a pod is decided by one pure function, [`plan::plan_pod`]; everything else observes or obeys.
 
 pub mod admission;
+pub mod allocation;
 pub mod certificates;
 mod cleanup;
 pub mod config;

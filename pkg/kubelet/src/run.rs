@@ -180,6 +180,7 @@ async fn local_node(
         outbox: Arc::default(),
         facts: RwLock::new(NodeFacts { addresses: addresses.to_vec(), runtime: "containerd".into() }),
         pressure: RwLock::default(),
+        room: tokio::sync::Notify::new(),
         host,
     });
     let own = local::Settings {

@@ -11,6 +11,7 @@ use crate::worker::pod_ref;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// The doors, and what is known of the node.
 pub(crate) struct Shared {
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub facts: RwLock<NodeFacts>,
     /// What the node is short of.
     pub pressure: RwLock<Pressure>,
+    /// Told when pods that wait for room may find some.
+    pub room: Notify,
     /// What the node gives to pods; a simulated one gives nothing.
     pub host: Option<Host>,
 }

@@ -307,6 +307,34 @@ impl Runtime for Simulated {
         Ok(())
     }
 
+    async fn annotate_container(
+        &self,
+        container: &ContainerId,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let mut views = state.pods.values_mut().flat_map(|pod| pod.containers.iter_mut());
+        let view = views.find(|view| view.id == *container);
+        let view = view.ok_or_else(|| Error::NotFound(container.0.clone()))?;
+        view.annotations.extend(annotations.clone());
+        Ok(())
+    }
+
+    async fn update_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        resources: &Resources,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let mut views = state.pods.values_mut().flat_map(|pod| pod.sandboxes.iter_mut());
+        let view = views.find(|view| view.id == *sandbox);
+        let view = view.ok_or_else(|| Error::NotFound(sandbox.0.clone()))?;
+        view.spec.resources = resources.clone();
+        view.spec.annotations.extend(annotations.clone());
+        Ok(())
+    }
+
     async fn exec(&self, _container: &ContainerId, _spec: &ExecSpec) -> Result<Session, Error> {
         Err(unsupported("execute anything"))
     }

@@ -292,6 +292,16 @@ fn patch(status: &Value, sent: Option<&Value>, uid: Option<&str>) -> Value {
             }
         }
     }
+    let said = |status: &Value, name: &str| {
+        status["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["type"] == name))
+    };
+    // An earlier kubelet may have said it; who knows what was sent need not ask.
+    let gone = crate::plan::PASSING
+        .into_iter()
+        .filter(|name| !said(status, name) && sent.is_none_or(|sent| said(sent, name)));
+    if let Some(conditions) = changes.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.extend(gone.map(|name| json!({"$patch": "delete", "type": name})));
+    }
     for list in ["podIPs", "hostIPs"] {
         if let Some(list) = changes.get_mut(list).and_then(Value::as_array_mut) {
             list.insert(0, json!({"$patch": "replace"}));
@@ -360,6 +370,22 @@ mod tests {
             patch(&status, Some(&sent), None)["status"]["conditions"],
             json!([{"type": "Ready", "status": "True", "reason": null}])
         );
+    }
+
+    #[test]
+    fn a_condition_that_has_passed_is_removed() {
+        let of = |names: &[&str]| {
+            let all: Vec<Value> = names.iter().map(|name| json!({"type": name, "status": "True"})).collect();
+            json!({"conditions": all})
+        };
+        let gone = |sent: Option<&[&str]>, status: &[&str]| -> Vec<Value> {
+            let patch = patch(&of(status), sent.map(of).as_ref(), None);
+            let all = patch["status"]["conditions"].as_array().unwrap().iter();
+            all.filter(|one| one["$patch"] == "delete").map(|one| one["type"].clone()).collect()
+        };
+        assert_eq!(gone(Some(&["Ready", "PodResizePending"]), &["Ready"]), ["PodResizePending"]);
+        assert!(gone(Some(&["Ready"]), &["Ready"]).is_empty());
+        assert_eq!(gone(None, &["Ready", "PodResizePending"]), ["PodResizeInProgress"]);
     }
 
     #[test]

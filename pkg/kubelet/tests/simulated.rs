@@ -219,3 +219,66 @@ async fn a_pod_that_does_not_fit_is_refused() {
     assert_eq!(failed["status"]["reason"], "DeadlineExceeded");
     kubelet.stop().await;
 }
+
+fn condition<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
+    pod["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
+}
+
+fn asks(cpu: &str) -> Value {
+    json!({"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_grows_waits_for_room_and_a_restart_forgets_neither() {
+    let cluster = Cluster::start().await;
+    let runtime = Arc::new(Simulated::new());
+    let kubelet = Kubelet::start(&cluster.server, "n1", runtime.clone());
+    cluster.ready("n1").await;
+    for (name, cpu) in [("a", "4"), ("b", "3"), ("c", "500m")] {
+        cluster.create(name, "n1", asks(cpu)).await;
+        cluster.until(name, "it is ready", is_ready).await;
+    }
+    let resize = async |cpu: &str| {
+        let patch = kube::api::Patch::Strategic(json!({"spec": asks(cpu)}));
+        cluster.pods.patch_subresource("resize", "c", &Default::default(), &patch).await.expect("resized");
+    };
+    let waits = |pod: &Value, reason: &str| {
+        condition(pod, "PodResizePending").is_some_and(|condition| condition["reason"] == reason)
+    };
+    let of = |pod: &Value| {
+        let status = &pod["status"]["containerStatuses"][0];
+        (status["allocatedResources"]["cpu"].clone(), status["resources"]["requests"]["cpu"].clone())
+    };
+
+    resize("2").await;
+    let pod = cluster.until("c", "it waits", |pod| waits(pod, "Deferred")).await;
+    let said = condition(&pod, "PodResizePending").expect("it waits");
+    let message = "Node didn't have enough resource: cpu, requested: 2000, used: 7000, capacity: 8000";
+    assert_eq!((&said["message"], &said["observedGeneration"]), (&json!(message), &json!(2)));
+    assert_eq!(of(&pod), (json!("500m"), json!("500m")), "it has what it had");
+
+    kubelet.stop().await;
+    let kubelet = Kubelet::start(&cluster.server, "n1", runtime.clone());
+    // By the time the new kubelet has started another pod it has looked at this one.
+    cluster.create("d", "n1", asks("400m")).await;
+    cluster.until("d", "it is ready", is_ready).await;
+    let pod = cluster.until("c", "it waits still", |pod| waits(pod, "Deferred")).await;
+    assert_eq!(of(&pod), (json!("500m"), json!("500m")), "it has what it had");
+
+    cluster.pods.delete("b", &DeleteParams::default().grace_period(0)).await.expect("deleted");
+    let grown =
+        |pod: &Value| of(pod) == (json!("2"), json!("2")) && condition(pod, "PodResizeInProgress").is_none();
+    let pod = cluster.until("c", "it has grown", grown).await;
+    assert_eq!(condition(&pod, "PodResizePending"), None);
+    assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
+    assert_eq!(pod["status"]["observedGeneration"], 2);
+
+    resize("9").await;
+    let pod = cluster.until("c", "it will never fit", |pod| waits(pod, "Infeasible")).await;
+    let message = "Node didn't have enough capacity: cpu, requested: 9000, capacity: 8000";
+    assert_eq!(condition(&pod, "PodResizePending").expect("it waits")["message"], message);
+    assert_eq!(of(&pod), (json!("2"), json!("2")));
+    resize("2").await;
+    cluster.until("c", "it waits no more", |pod| condition(pod, "PodResizePending").is_none()).await;
+    kubelet.stop().await;
+}

@@ -7,6 +7,7 @@ mod machine;
 mod pods;
 #[path = "../../../../pkg/kubelet/tests/containerd/registry.rs"]
 mod registry;
+mod resize;
 mod restarts;
 mod static_pods;
 mod volumes;

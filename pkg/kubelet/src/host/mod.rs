@@ -16,7 +16,7 @@ mod env;
 mod expand;
 mod fields;
 mod files;
-mod resources;
+pub(crate) mod resources;
 mod sandbox;
 mod security;
 

@@ -52,7 +52,7 @@ fn quota(milli_cpu: i64) -> i64 {
 }
 
 /// Limits of one container.
-pub(super) fn of_container(pod: &Pod, container: &Container, capacity: &Capacity) -> Resources {
+pub(crate) fn of_container(pod: &Pod, container: &Container, capacity: &Capacity) -> Resources {
     let resources = container.resources.clone().unwrap_or_default();
     let (requests, limits) = (resources.requests.as_ref(), resources.limits.as_ref());
     let cpu_limit = amount(limits, "cpu").map_or(0, |cpu| cpu.milli_value());
@@ -69,7 +69,7 @@ pub(super) fn of_container(pod: &Pod, container: &Container, capacity: &Capacity
 }
 
 /// Limits of a pod as a whole. It is limited only if all of its containers are.
-pub(super) fn of_pod(pod: &Pod, pids_limit: i64) -> Resources {
+pub(crate) fn of_pod(pod: &Pod, pids_limit: i64) -> Resources {
     let requests = pod_requests(&spec_of(pod));
     let milli = requests.get("cpu").map_or(0, Quantity::milli_value);
     let Some(spec) = &pod.spec else { return Resources::default() };

@@ -16,6 +16,7 @@ pub use sessions::Sessions;
 pub(crate) use table::PodTable;
 
 use crate::admission::{self, Rejection};
+use crate::allocation::{self, Verdict, event_message};
 use crate::eviction::Thresholds;
 use crate::health::{BEAT, Pulse};
 use crate::node::{Machine, amounts};
@@ -68,6 +69,8 @@ pub(crate) struct LocalNode {
     node: RwLock<Option<Arc<Node>>>,
     workers: TaskTracker,
     shutdown: CancellationToken,
+    /// Held while it is decided who gets room.
+    deciding: Mutex<()>,
     /// What is to stay when the rest is swept away, until that is done.
     keep: Mutex<Option<BTreeSet<String>>>,
     told: Notify,
@@ -85,6 +88,7 @@ impl LocalNode {
             node: RwLock::default(),
             workers: TaskTracker::new(),
             shutdown,
+            deciding: Mutex::default(),
             keep: Mutex::default(),
             told: Notify::new(),
             pulse: Pulse::default(),
@@ -104,25 +108,61 @@ impl LocalNode {
 
     /// Whether a pod may run here. One that was let in before is not asked again.
     fn admit(&self, pod: &Pod) -> Result<(), Rejection> {
-        let status = pod.status.as_ref();
-        let is_new = status.is_none_or(|status| status.start_time.is_none());
-        let is_over = matches!(status.and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"));
-        if crate::plan::is_static(pod) || !is_new || is_over || pod.metadata.deletion_timestamp.is_some() {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let is_over = matches!(phase, Some("Succeeded" | "Failed"));
+        if crate::plan::is_static(pod) || !is_new(pod) || is_over || pod.metadata.deletion_timestamp.is_some()
+        {
             return Ok(());
         }
         let node = self.node.read().clone();
-        admission::admit(pod, &self.table.pods(), node.as_deref(), *self.shared.pressure.read())
+        admission::admit(pod, &self.table.allocated(), node.as_deref(), *self.shared.pressure.read())
+    }
+
+    /// Gives pods that ask for another size what there is room for, and remembers why others do not have it.
+    fn give_room(&self) {
+        let Some(node) = self.node.read().clone().filter(|_| self.table.any_asks()) else { return };
+        let _deciding = self.deciding.lock();
+        let mut shares = self.table.shares();
+        let verdicts = allocation::decide(&mut shares, &node, *self.shared.pressure.read());
+        for (uid, verdict) in verdicts {
+            let pod = shares[&uid].pod.clone();
+            if self.table.decided(&uid, &pod, &verdict) {
+                self.tell(&pod, &verdict);
+                self.table.wake(&uid);
+            }
+        }
+    }
+
+    fn tell(&self, pod: &Pod, verdict: &Verdict) {
+        let events = &self.shared.events;
+        let generation = pod.metadata.generation;
+        match verdict {
+            Verdict::Granted => {
+                events.normal(
+                    pod,
+                    "ResizeStarted",
+                    event_message("Pod resize started", pod, generation, None),
+                );
+            }
+            Verdict::Refused(reason, message) => {
+                let text = event_message(&format!("Pod resize {reason}"), pod, generation, Some(message));
+                events.warning(pod, &format!("Resize{reason}"), text);
+            }
+        }
     }
 
     fn start(&self, pod: Arc<Pod>, ending: Option<Ending>) {
         let Some(uid) = pod.metadata.uid.clone() else { return };
-        let (worker, work) = Handle::new(self.shared.clone(), Wanted { pod, ending }, self.shutdown.clone());
+        let is_new = is_new(&pod);
+        let wanted = Wanted { pod, ending };
+        let (worker, work) = Handle::new(self.shared.clone(), wanted, is_new, self.shutdown.clone());
         self.table.insert(uid, worker);
         let (table, shared, shutdown) = (self.table.clone(), self.shared.clone(), self.shutdown.clone());
         self.workers.spawn(async move {
             let uid = work.await;
             if !shutdown.is_cancelled() {
                 table.remove(&uid);
+                shared.room.notify_one();
                 shared.outbox.put(Change::Gone(uid));
             }
         });
@@ -184,11 +224,13 @@ impl PodProvider for LocalNode {
                     () = shutdown.cancelled() => break,
                 }
             }
+            self.give_room();
             let again = self.keep.lock().is_some();
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 Some(event) = events.next() => self.happened(&event),
                 () = self.told.notified() => {}
+                () = self.shared.room.notified() => {}
                 () = tokio::time::sleep(RUNTIME_RETRY), if again => {}
                 // Only to show that it still goes round.
                 () = tokio::time::sleep(BEAT) => {}
@@ -209,6 +251,10 @@ impl PodProvider for LocalNode {
 
     fn update(&self, pod: Arc<Pod>) {
         let Some(uid) = pod.metadata.uid.clone() else { return };
+        // Decided first, so that its status never says that it has what it asks for when it has not.
+        if self.table.asks(&uid, &pod) {
+            self.give_room();
+        }
         self.table.want(&uid, |wanted| (wanted.pod != pod).then_some(Wanted { pod, ..wanted }));
     }
 
@@ -324,6 +370,11 @@ impl PodProvider for LocalNode {
     async fn running(&self) -> Result<Vec<(PodRef, Vec<Running>)>, Error> {
         self.sessions.running().await
     }
+}
+
+/// Whether no kubelet has taken a pod on yet.
+fn is_new(pod: &Pod) -> bool {
+    pod.status.as_ref().is_none_or(|status| status.start_time.is_none())
 }
 
 /// As much of a pod as its end needs.

@@ -1,12 +1,25 @@
 //! The conditions of a pod that the kubelet owns.
 
-use super::{Ending, Situation, is_sidecar};
+use super::{Ending, Situation, is_sidecar, resize};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+/// It asks for another size, and does not have it yet.
+const RESIZE_PENDING: &str = "PodResizePending";
+/// It has been given another size that is not in force yet.
+const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+/// The conditions that are not there when they do not hold.
+pub(crate) const PASSING: [&str; 2] = [RESIZE_PENDING, RESIZE_IN_PROGRESS];
 /// The conditions that the kubelet alone says.
-const OURS: [&str; 5] =
-    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+const OURS: [&str; 7] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    RESIZE_PENDING,
+    RESIZE_IN_PROGRESS,
+];
 /// A pod that the node had to end is said to be disrupted, with this reason.
 const ENDED_BY_NODE: &str = "TerminationByKubelet";
 
@@ -29,7 +42,12 @@ fn no(reason: &'static str, message: Option<String>) -> Said {
 }
 
 /// Sets the conditions in a status that has its phase and the statuses of containers.
-pub(super) fn set(situation: Situation<'_>, ending: Option<&Ending>, status: &mut PodStatus) {
+pub(super) fn set(
+    situation: Situation<'_>,
+    ending: Option<&Ending>,
+    changes: &resize::Changes,
+    status: &mut PodStatus,
+) {
     let old = &situation.memory.status;
     let theirs = situation.pod.status.as_ref().and_then(|status| status.conditions.clone());
     let mut conditions: Vec<PodCondition> = theirs
@@ -46,6 +64,9 @@ pub(super) fn set(situation: Situation<'_>, ending: Option<&Ending>, status: &mu
     {
         let said = Said { holds: true, reason: Some(ENDED_BY_NODE), message: Some(message.clone()) };
         conditions.push(condition(situation, "DisruptionTarget", said));
+    }
+    if !matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        conditions.extend(resizes(situation, changes));
     }
     let sandbox = Said { holds: situation.sandbox().is_some(), reason: None, message: None };
     let containers_ready = containers_ready(situation, status);
@@ -79,6 +100,69 @@ fn condition(situation: Situation<'_>, name: &str, said: Said) -> PodCondition {
         last_probe_time: None,
         observed_generation: situation.pod.metadata.generation,
     }
+}
+
+/// What there is to say of the pod's size.
+fn resizes(situation: Situation<'_>, changes: &resize::Changes) -> Vec<PodCondition> {
+    let memory = &situation.memory.resize;
+    let pending = memory.pending.as_ref().map(|pending| {
+        resize_condition(
+            situation,
+            RESIZE_PENDING,
+            Some(pending.reason),
+            Some(&pending.message),
+            pending.generation,
+        )
+    });
+    let in_progress = changes.in_progress().then(|| {
+        let failed = memory.failed.as_ref().filter(|failed| failed.steps == changes.steps);
+        let before = old(situation, RESIZE_IN_PROGRESS).and_then(|condition| condition.observed_generation);
+        let generation = memory.generation.or(before).or(situation.pod.metadata.generation);
+        let message = failed.map(|failed| &failed.message);
+        resize_condition(situation, RESIZE_IN_PROGRESS, failed.map(|_| "Error"), message, generation)
+    });
+    pending.into_iter().chain(in_progress).collect()
+}
+
+fn old<'a>(situation: Situation<'a>, name: &str) -> Option<&'a PodCondition> {
+    situation.memory.status.conditions.as_ref()?.iter().find(|condition| condition.type_ == name)
+}
+
+/// One that holds; it is another one when its reason is.
+fn resize_condition(
+    situation: Situation<'_>,
+    name: &str,
+    reason: Option<&str>,
+    message: Option<&String>,
+    observed_generation: Option<i64>,
+) -> PodCondition {
+    let now = Some(Time(situation.now));
+    let condition = PodCondition {
+        type_: name.into(),
+        status: "True".into(),
+        reason: reason.map(Into::into),
+        message: message.cloned(),
+        last_transition_time: now.clone(),
+        last_probe_time: now,
+        observed_generation,
+    };
+    let Some(before) = old(situation, name).filter(|before| before.reason == condition.reason) else {
+        return condition;
+    };
+    let is_same = before.message == condition.message && before.observed_generation == observed_generation;
+    let probed = if is_same { &before.last_probe_time } else { &condition.last_probe_time };
+    PodCondition {
+        last_transition_time: before.last_transition_time.clone(),
+        last_probe_time: probed.clone(),
+        ..condition
+    }
+}
+
+/// The generation of the pod that asked for a size that is in force now, and was not before.
+pub(super) fn resized(situation: Situation<'_>, status: &PodStatus) -> Option<Option<i64>> {
+    let before = old(situation, RESIZE_IN_PROGRESS)?;
+    let now = status.conditions.iter().flatten().any(|condition| condition.type_ == RESIZE_IN_PROGRESS);
+    (!now).then_some(before.observed_generation)
 }
 
 fn find<'a>(list: Option<&'a Vec<ContainerStatus>>, name: &str) -> Option<&'a ContainerStatus> {

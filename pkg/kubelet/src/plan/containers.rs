@@ -1,6 +1,9 @@
 //! Which containers of a pod that shall run are to be started, stopped and forgotten.
 
-use super::{Action, CRASH_FIRST_S, HASH, Kind, Plan, STATIC_FIRST_S, Situation, Volumes, Work, is_running};
+use super::{
+    Action, CRASH_FIRST_S, HASH, Kind, Plan, STATIC_FIRST_S, Situation, Volumes, Work, is_running,
+    resize::{self, Changes},
+};
 use crate::hash;
 use crate::runtime::{ContainerState, ContainerView};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -8,6 +11,10 @@ use std::borrow::Cow;
 
 /// Ended containers of a name that are kept beside the newest: what `kubectl logs --previous` reads.
 const KEPT_ENDED: usize = 1;
+/// Why a container is made anew: it is another one by now,
+const CHANGED: &str = "definition changed";
+/// or cannot get its new size while it runs.
+const RESIZED: &str = "resize requires restart";
 
 /// All containers of a pod, in the order in which they start.
 pub fn containers_of(pod: &Pod) -> Vec<(Kind, Cow<'_, Container>)> {
@@ -51,7 +58,7 @@ pub fn should_restart(container: &Container, spec: &PodSpec, code: i32) -> bool 
 }
 
 /// Plans a pod that shall run; says whether it is done.
-pub(super) fn plan(situation: Situation<'_>, plan: &mut Plan) -> bool {
+pub(super) fn plan(situation: Situation<'_>, changes: &Changes, plan: &mut Plan) -> bool {
     let Situation { pod, memory, now, .. } = situation;
     let Some(spec) = &pod.spec else { return false };
     let starting = memory.busy.contains(&Work::Volumes);
@@ -72,6 +79,7 @@ pub(super) fn plan(situation: Situation<'_>, plan: &mut Plan) -> bool {
     for old in situation.view.sandboxes.iter().filter(|sandbox| sandbox.pid.is_none()) {
         remove(situation, old, plan);
     }
+    resize::plan(situation, changes, plan);
     if memory.volumes != Volumes::Ready {
         return false;
     }
@@ -81,10 +89,10 @@ pub(super) fn plan(situation: Situation<'_>, plan: &mut Plan) -> bool {
         }
         forget_old(situation, &container.name, plan);
     }
-    match plan_init(situation, spec, plan) {
+    match plan_init(situation, spec, changes, plan) {
         Init::Failed => true,
         Init::Pending => false,
-        Init::Done => plan_regular(situation, spec, plan),
+        Init::Done => plan_regular(situation, spec, changes, plan),
     }
 }
 
@@ -140,7 +148,7 @@ enum Init {
     Failed,
 }
 
-fn plan_init(situation: Situation<'_>, spec: &PodSpec, plan: &mut Plan) -> Init {
+fn plan_init(situation: Situation<'_>, spec: &PodSpec, changes: &Changes, plan: &mut Plan) -> Init {
     let init: Vec<&Container> = spec.init_containers.iter().flatten().collect();
     let was_done = spec.containers.iter().any(|container| {
         situation.present(&container.name).is_some_and(|view| {
@@ -167,14 +175,10 @@ fn plan_init(situation: Situation<'_>, spec: &PodSpec, plan: &mut Plan) -> Init 
             }
             ContainerState::Running { .. } if !sidecar => return Init::Pending,
             ContainerState::Running { .. } => {
-                if let Some(why) = why_kill(situation, container, view) {
-                    stop(
-                        situation,
-                        container,
-                        view,
-                        &format!("Init container {} {why}", container.name),
-                        plan,
-                    );
+                if let Some(why) = why_kill(situation, container, view, changes) {
+                    let whose = if why == RESIZED { "Container" } else { "Init container" };
+                    let message = format!("{whose} {} {why}", container.name);
+                    stop(situation, container, view, &message, why, plan);
                 }
                 if !situation.is_started(container, view) && !was_done && !next_exists {
                     return Init::Pending;
@@ -199,7 +203,7 @@ fn plan_init(situation: Situation<'_>, spec: &PodSpec, plan: &mut Plan) -> Init 
     Init::Done
 }
 
-fn plan_regular(situation: Situation<'_>, spec: &PodSpec, plan: &mut Plan) -> bool {
+fn plan_regular(situation: Situation<'_>, spec: &PodSpec, changes: &Changes, plan: &mut Plan) -> bool {
     let mut alive = false;
     for container in &spec.containers {
         let view = situation.present(&container.name);
@@ -216,19 +220,19 @@ fn plan_regular(situation: Situation<'_>, spec: &PodSpec, plan: &mut Plan) -> bo
                 alive = true;
                 start(situation, container, plan);
             }
-            Some((ContainerState::Exited { code, .. }, _)) => {
-                if should_restart(container, spec, *code) {
+            Some((ContainerState::Exited { code, .. }, view)) => {
+                if should_restart(container, spec, *code) || is_made_anew(situation, view) {
                     alive = true;
                     start(situation, container, plan);
                 }
             }
             Some((ContainerState::Running { .. }, view)) => {
                 alive = true;
-                let Some(why) = why_kill(situation, container, view) else { continue };
-                let restart = should_restart(container, spec, 1) || why == "definition changed";
-                let restarted = if restart { ", will be restarted" } else { "" };
+                let Some(why) = why_kill(situation, container, view, changes) else { continue };
+                let restart = should_restart(container, spec, 1) || why == CHANGED;
+                let restarted = if restart && why != RESIZED { ", will be restarted" } else { "" };
                 let message = format!("Container {} {why}{restarted}", container.name);
-                stop(situation, container, view, &message, plan);
+                stop(situation, container, view, &message, why, plan);
             }
         }
     }
@@ -241,10 +245,17 @@ fn is_done_before(situation: Situation<'_>, container: &Container, spec: &PodSpe
     ended.is_some_and(|ended| !should_restart(container, spec, ended.exit_code))
 }
 
-fn why_kill(situation: Situation<'_>, container: &Container, view: &ContainerView) -> Option<&'static str> {
+fn why_kill(
+    situation: Situation<'_>,
+    container: &Container,
+    view: &ContainerView,
+    changes: &Changes,
+) -> Option<&'static str> {
     let probed = situation.memory.probed.get(&view.id).copied().unwrap_or_default();
     if view.annotations.get(HASH).is_some_and(|made| *made != hash::of_container(container)) {
-        Some("definition changed")
+        Some(CHANGED)
+    } else if changes.restarts.contains(&container.name) {
+        Some(RESIZED)
     } else if probed.liveness == Some(false) {
         Some("failed liveness probe")
     } else if probed.startup == Some(false) {
@@ -254,7 +265,20 @@ fn why_kill(situation: Situation<'_>, container: &Container, view: &ContainerVie
     }
 }
 
-fn stop(situation: Situation<'_>, container: &Container, view: &ContainerView, why: &str, plan: &mut Plan) {
+/// Whether a container ended because another one is to take its place.
+pub(super) fn is_made_anew(situation: Situation<'_>, view: &ContainerView) -> bool {
+    let remembered = situation.memory.containers.get(&view.name);
+    remembered.is_some_and(|remembered| remembered.anew.as_ref() == Some(&view.id))
+}
+
+fn stop(
+    situation: Situation<'_>,
+    container: &Container,
+    view: &ContainerView,
+    message: &str,
+    why: &str,
+    plan: &mut Plan,
+) {
     if situation.memory.stopping.contains_key(&view.id) {
         return;
     }
@@ -272,8 +296,9 @@ fn stop(situation: Situation<'_>, container: &Container, view: &ContainerView, w
         id: view.id.clone(),
         name: container.name.clone(),
         grace_s,
-        message: why.to_owned(),
+        message: message.to_owned(),
         hook: true,
+        anew: matches!(why, CHANGED | RESIZED),
     });
 }
 
@@ -281,7 +306,9 @@ fn stop(situation: Situation<'_>, container: &Container, view: &ContainerView, w
 fn start(situation: Situation<'_>, container: &Container, plan: &mut Plan) {
     let Situation { memory, now, .. } = situation;
     let name = &container.name;
-    if memory.busy.contains(&Work::Start(name.clone())) {
+    // Not into a pod that is just given another size: it may be too small for it still.
+    let resizes = plan.actions.iter().any(|action| matches!(action, Action::Resize(_)));
+    if memory.busy.contains(&Work::Start(name.clone())) || memory.busy.contains(&Work::Resize) || resizes {
         return;
     }
     let remembered = memory.containers.get(name).cloned().unwrap_or_default();
@@ -298,7 +325,9 @@ fn start(situation: Situation<'_>, container: &Container, plan: &mut Plan) {
     }
     let newest = situation.newest(name);
     let mut backoff = remembered.backoff;
-    if let Some(ContainerState::Exited { finished_at, .. }) = newest.map(|view| &view.state) {
+    // One that was stopped for another to take its place has not crashed.
+    let ended = newest.filter(|view| !is_made_anew(situation, view)).map(|view| &view.state);
+    if let Some(ContainerState::Exited { finished_at, .. }) = ended {
         if let Some(until) = remembered.backoff.until(*finished_at).filter(|until| *until > now) {
             plan.at(until);
             if remembered.told != Some(*finished_at) {

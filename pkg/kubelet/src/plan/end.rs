@@ -83,6 +83,7 @@ fn stop_containers(situation: Situation<'_>, ending: &Ending, plan: &mut Plan) {
             grace_s,
             message: format!("Stopping container {}", container.name),
             hook: !memory.stopping.contains_key(&container.id),
+            anew: false,
         });
     }
 }

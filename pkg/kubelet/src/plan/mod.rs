@@ -14,19 +14,22 @@ mod conditions;
 mod containers;
 mod end;
 mod phase;
+pub(crate) mod resize;
 mod status;
 
 #[cfg(test)]
 mod tests;
 
+use crate::allocation::Pending;
 use crate::runtime::{ContainerId, ContainerState, ContainerView, PodView, SandboxId, SandboxView};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use backoff::{BackOff, CRASH_FIRST_S, LONGEST_S, STATIC_FIRST_S};
-pub(crate) use conditions::is_ours as is_own_condition;
+pub(crate) use conditions::{PASSING, is_ours as is_own_condition};
 pub use containers::{container_of, containers_of, is_sidecar, should_restart};
+pub use resize::{IN_FORCE, Step};
 
 /// The annotation of a sandbox that holds the pod's addresses, separated by commas.
 pub const ADDRESSES: &str = "minik8s.io/pod-ips";
@@ -81,6 +84,8 @@ pub enum Work {
     Stop(ContainerId),
     /// A container is forgotten.
     Forget(ContainerId),
+    /// The containers get another size.
+    Resize,
     /// A sandbox is removed.
     RemoveSandbox(SandboxId),
     /// What the pod leaves on the node is removed.
@@ -129,6 +134,15 @@ pub enum Action {
         message: String,
         /// Run its preStop hook first.
         hook: bool,
+        /// It is started again whatever it ends with.
+        anew: bool,
+    },
+    /// Give the containers another size, in this order.
+    Resize(Vec<Step>),
+    /// Say that they have it.
+    TellResized {
+        /// The generation of the pod that asked for it.
+        generation: Option<i64>,
     },
     /// Forget an ended container.
     ForgetContainer {
@@ -183,6 +197,8 @@ pub struct ContainerMemory {
     pub pull_delay_s: i64,
     /// From then on a failed pull is a pull that waits.
     pub next_waiting: Option<Timestamp>,
+    /// The one that was stopped only to be started again.
+    pub anew: Option<ContainerId>,
 }
 
 impl ContainerMemory {
@@ -195,6 +211,28 @@ impl ContainerMemory {
         }
         Some((reason, message))
     }
+}
+
+/// What is remembered of the pod's size.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ResizeMemory {
+    /// The generation of the pod that was given what it has, if that is not what it was let in with.
+    pub generation: Option<i64>,
+    /// Why it does not have what it asks for.
+    pub pending: Option<Pending>,
+    /// The last try to bring what it has into force, if that failed.
+    pub failed: Option<ResizeFailure>,
+}
+
+/// A try to give containers another size that failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResizeFailure {
+    /// What was tried.
+    pub steps: Vec<Step>,
+    /// Why it failed.
+    pub message: String,
+    /// The same is not tried before then.
+    pub retry_at: Timestamp,
 }
 
 /// What is remembered of a pod between looks.
@@ -220,6 +258,8 @@ pub struct Memory {
     pub stopping: BTreeMap<ContainerId, Timestamp>,
     /// A sandbox could not be made; not before then.
     pub sandbox_retry_at: Option<Timestamp>,
+    /// Its size.
+    pub resize: ResizeMemory,
     /// The status so far: at first the one that the API has.
     pub status: PodStatus,
     /// What it left has been removed.
@@ -238,7 +278,7 @@ pub struct NodeFacts {
 /// All that a plan is made from.
 #[derive(Clone, Copy)]
 pub struct Situation<'a> {
-    /// As wanted.
+    /// As wanted, with the resources that it has been given.
     pub pod: &'a Pod,
     /// As seen.
     pub view: &'a PodView,
@@ -274,17 +314,25 @@ impl Plan {
 /// Decides.
 pub fn plan_pod(situation: Situation<'_>) -> Plan {
     let mut plan = Plan::default();
-    let ending = ending(situation, &mut plan);
-    let ending = match ending {
+    let mut changes = resize::Changes::default();
+    let ending = match ending(situation, &mut plan) {
         Some(ending) => Some(ending),
-        None => containers::plan(situation, &mut plan).then_some(Ending::Completed),
+        None => {
+            changes = resize::changes(situation);
+            containers::plan(situation, &changes, &mut plan).then_some(Ending::Completed)
+        }
     };
     if let Some(ending) = &ending {
         plan.actions.clear();
         plan.look_again = None;
         end::plan(situation, ending, &mut plan);
     }
-    plan.status = status::pod_status(situation, ending.as_ref());
+    plan.status = status::pod_status(situation, ending.as_ref(), &changes);
+    if ending.is_none()
+        && let Some(generation) = conditions::resized(situation, &plan.status)
+    {
+        plan.actions.push(Action::TellResized { generation });
+    }
     plan.ending = ending;
     plan
 }

@@ -1,19 +1,25 @@
 //! The status of a pod, as upstream's kubelet would write it.
 
 use super::{
-    ADDRESSES, Ending, Kind, Situation, Work, conditions, containers_of, end, phase, should_restart,
+    ADDRESSES, Ending, Kind, Situation, Work, conditions, containers, containers_of, end, is_running, phase,
+    resize, should_restart,
 };
+use crate::allocation::{self, RESIZABLE};
 use crate::runtime::{ContainerState as Runs, ContainerView};
 use api::kinds::pod_spec::requests::qos_class;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, HostIP, PodIP, PodStatus, VolumeMountStatus,
+    ContainerStatus, HostIP, PodIP, PodStatus, ResourceRequirements, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// Works it out.
-pub(super) fn pod_status(situation: Situation<'_>, ending: Option<&Ending>) -> PodStatus {
+pub(super) fn pod_status(
+    situation: Situation<'_>,
+    ending: Option<&Ending>,
+    changes: &resize::Changes,
+) -> PodStatus {
     let Situation { pod, memory, now, node, .. } = situation;
     let old = &memory.status;
     let api = pod.status.clone().unwrap_or_default();
@@ -27,7 +33,7 @@ pub(super) fn pod_status(situation: Situation<'_>, ending: Option<&Ending>) -> P
     };
     set_containers(situation, ending, &mut status);
     set_phase(situation, ending, &api, &mut status);
-    conditions::set(situation, ending, &mut status);
+    conditions::set(situation, ending, changes, &mut status);
     set_addresses(situation, &node.addresses, &mut status);
     status
 }
@@ -177,10 +183,31 @@ fn container_status(
         last_state: Some(last_state.unwrap_or_default()),
         ready,
         started: Some(if kind == Kind::Ephemeral { false } else { started }),
-        resources: container.resources.clone().or(Some(Default::default())),
+        resources: Some(resources(container, view)),
         allocated_resources: container.resources.as_ref().and_then(|resources| resources.requests.clone()),
         volume_mounts: mounts(container),
         ..ContainerStatus::default()
+    }
+}
+
+/// What a container may use: where it runs, what is in force for it of what can change.
+fn resources(container: &Container, view: &ContainerView) -> ResourceRequirements {
+    let allocated = container.resources.clone().unwrap_or_default();
+    let in_force = Some(view).filter(|view| is_running(view)).and_then(resize::in_force);
+    let Some(in_force) = in_force.filter(|in_force| !allocation::is_same(in_force, &allocated)) else {
+        return allocated;
+    };
+    let merged = |allocated: Option<_>, in_force: Option<_>| {
+        let is_compute = |name: &str| RESIZABLE.contains(&name);
+        let mut all: std::collections::BTreeMap<String, _> = allocated.unwrap_or_default();
+        all.retain(|name, _| !is_compute(name));
+        all.extend(in_force.into_iter().flatten().filter(|(name, _): &(String, _)| is_compute(name)));
+        (!all.is_empty()).then_some(all)
+    };
+    ResourceRequirements {
+        limits: merged(allocated.limits, in_force.limits),
+        requests: merged(allocated.requests, in_force.requests),
+        claims: allocated.claims,
     }
 }
 
@@ -212,6 +239,17 @@ fn first_wait(situation: Situation<'_>) -> &'static str {
     let spec = situation.pod.spec.as_ref();
     let has_init = spec.and_then(|spec| spec.init_containers.as_ref()).is_some_and(|init| !init.is_empty());
     if has_init { "PodInitializing" } else { "ContainerCreating" }
+}
+
+/// The state of a container that nothing has gone wrong with, before it runs.
+fn first_state(situation: Situation<'_>) -> ContainerState {
+    ContainerState {
+        waiting: Some(ContainerStateWaiting {
+            reason: Some(first_wait(situation).into()),
+            ..ContainerStateWaiting::default()
+        }),
+        ..ContainerState::default()
+    }
 }
 
 fn terminated(status: &ContainerStatus) -> Option<ContainerState> {
@@ -300,6 +338,10 @@ fn waiting(
 ) -> Option<ContainerState> {
     let spec = situation.pod.spec.as_ref()?;
     let Runs::Exited { finished_at, code, .. } = &view.state else { return None };
+    // Whatever it ended with, its pod is not done.
+    if containers::is_made_anew(situation, view) {
+        return Some(first_state(situation));
+    }
     let again = match kind {
         Kind::Ephemeral => false,
         Kind::Init => *code != 0 && should_restart(container, spec, *code),
@@ -342,12 +384,7 @@ pub(crate) fn go_duration(seconds: i64) -> String {
 fn state_of(situation: Situation<'_>, view: &ContainerView) -> ContainerState {
     let mut state = ContainerState::default();
     match &view.state {
-        Runs::Created => {
-            state.waiting = Some(ContainerStateWaiting {
-                reason: Some(first_wait(situation).into()),
-                ..ContainerStateWaiting::default()
-            });
-        }
+        Runs::Created => state = first_state(situation),
         Runs::Running { started_at, .. } => {
             state.running = Some(ContainerStateRunning { started_at: Some(seconds(*started_at)) });
         }

@@ -112,6 +112,8 @@ fn say(action: &Action) -> String {
         Action::TellBackOff { name, .. } => format!("tell {name}"),
         Action::CancelStart(name) => format!("cancel {name}"),
         Action::StopContainer { id, grace_s, .. } => format!("stop {} {grace_s}", id.0),
+        Action::Resize(steps) => format!("resize {}", steps.iter().map(step).collect::<Vec<_>>().join(", ")),
+        Action::TellResized { .. } => "resized".into(),
         Action::ForgetContainer { id, .. } => format!("forget {}", id.0),
         Action::RemoveSandbox(id) => format!("remove {}", id.0),
         Action::CleanUp => "clean".into(),
@@ -334,4 +336,190 @@ fn a_failed_pull_becomes_a_pull_that_waits() {
     };
     let then = Scene::new(one()).sandbox(Some(1)).with(waits).check(&["tell c"], "Pending");
     assert_eq!(reason(&then), "ImagePullBackOff");
+}
+
+/// A step in a word: whose limits, of memory and of CPU, and what is written down.
+fn step(step: &Step) -> String {
+    let limits = |resources: &crate::runtime::Resources| {
+        format!("{}Mi/{}us", resources.memory_limit_bytes >> 20, resources.cpu_quota_us)
+    };
+    match step {
+        Step::Pod { resources, .. } => format!("pod {}", limits(resources)),
+        Step::Container { name, resources, .. } => format!("{name} {}", limits(resources)),
+    }
+}
+
+fn amounts(cpu: &str, memory: &str) -> Value {
+    let amounts = json!({"cpu": cpu, "memory": memory});
+    json!({"limits": amounts, "requests": amounts})
+}
+
+/// A pod of two that run with half a core and 64 MiB each, and have been given something else.
+fn resized(policy: Value, a: Value, b: Value) -> Scene {
+    let half = amounts("500m", "64Mi");
+    let containers = |a: &Value, b: &Value| {
+        json!({"restartPolicy": "OnFailure", "containers": [
+            {"name": "a", "resources": a, "resizePolicy": policy}, {"name": "b", "resources": b}]})
+    };
+    let before = Scene::new(containers(&half, &half)).pod;
+    let mut scene = Scene::new(containers(&a, &b)).sandbox(Some(1)).running("a").running("b");
+    scene.view.sandboxes[0].spec.resources = crate::host::resources::of_pod(&before, 100);
+    let given = crate::allocation::written(&crate::allocation::of(&before));
+    scene.view.sandboxes[0].spec.annotations.insert(crate::allocation::ALLOCATED.into(), given);
+    for view in &mut scene.view.containers {
+        view.annotations.insert(IN_FORCE.into(), half.to_string());
+    }
+    scene.memory.resize.generation = Some(2);
+    scene
+}
+
+fn restarts(resource: &str) -> Value {
+    json!([{"resourceName": resource, "restartPolicy": "RestartContainer"}])
+}
+
+fn condition<'a>(plan: &'a Plan, name: &str) -> Option<&'a k8s_openapi::api::core::v1::PodCondition> {
+    plan.status.conditions.iter().flatten().find(|condition| condition.type_ == name)
+}
+
+#[test]
+fn no_container_is_ever_allowed_more_than_its_pod() {
+    let check = |a: (&str, &str), b: (&str, &str), expected: &str| {
+        let scene = resized(Value::Null, amounts(a.0, a.1), amounts(b.0, b.1));
+        let expected: Vec<&str> = Some(expected).into_iter().filter(|steps| !steps.is_empty()).collect();
+        scene.check(&expected, "Running")
+    };
+    let plan = check(("500m", "64Mi"), ("500m", "64Mi"), "");
+    assert_eq!(condition(&plan, "PodResizeInProgress"), None);
+    // More: the pod first. Less: the pod last.
+    check(("1", "128Mi"), ("500m", "64Mi"), "resize pod 192Mi/150000us, a 128Mi/100000us");
+    check(("250m", "32Mi"), ("500m", "64Mi"), "resize pod 128Mi/100000us, a 32Mi/25000us, pod 96Mi/75000us");
+    // Who gives back comes before who takes.
+    check(("1", "64Mi"), ("250m", "64Mi"), "resize pod 128Mi/125000us, b 64Mi/25000us, a 64Mi/100000us");
+    // One of either.
+    let plan = check(
+        ("1", "32Mi"),
+        ("500m", "64Mi"),
+        "resize pod 128Mi/150000us, a 32Mi/100000us, pod 96Mi/150000us",
+    );
+    let said = condition(&plan, "PodResizeInProgress").expect("it is in progress");
+    assert_eq!((said.status.as_str(), said.observed_generation, &said.reason), ("True", Some(2), &None));
+    let status = &plan.status.container_statuses.as_ref().expect("two")[0];
+    let of = |list: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>| {
+        list.expect("amounts")["cpu"].0.clone()
+    };
+    assert_eq!(of(status.allocated_resources.as_ref()), "1", "allocated");
+    let in_force = status.resources.as_ref().expect("in force");
+    assert_eq!(
+        (of(in_force.requests.as_ref()), of(in_force.limits.as_ref())),
+        ("500m".into(), "500m".into())
+    );
+}
+
+#[test]
+fn what_failed_is_tried_again_later_and_something_else_at_once() {
+    let scene = resized(Value::Null, amounts("500m", "32Mi"), amounts("500m", "64Mi"));
+    let Some(Action::Resize(steps)) = scene.plan().actions.pop() else { panic!("it is resized") };
+    let failed = |steps| ResizeFailure { steps, message: "no".into(), retry_at: at(7) };
+    let scene = scene.with(|memory| memory.resize.failed = Some(failed(steps.clone())));
+    let plan = scene.check(&[], "Running");
+    assert_eq!(plan.look_again, Some(at(7)));
+    let said = condition(&plan, "PodResizeInProgress").expect("it is in progress");
+    assert_eq!((said.reason.as_deref(), said.message.as_deref()), (Some("Error"), Some("no")));
+    let scene = scene.with(|memory| memory.resize.failed = Some(failed(steps[..1].to_vec())));
+    let again = "resize pod 128Mi/100000us, a 32Mi/50000us, pod 96Mi/100000us";
+    let plan = scene.check(&[again], "Running");
+    assert_eq!(condition(&plan, "PodResizeInProgress").expect("it is").reason, None);
+    scene.with(|memory| memory.busy = [Work::Resize].into()).check(&[], "Running");
+}
+
+#[test]
+fn a_container_is_started_again_if_its_policy_says_so() {
+    let more = || amounts("1", "128Mi");
+    let half = || amounts("500m", "64Mi");
+    // A policy counts for what changes.
+    let scene = resized(restarts("memory"), amounts("1", "64Mi"), half());
+    scene.check(&["resize pod 128Mi/150000us, a 64Mi/100000us"], "Running");
+    let mut scene = resized(restarts("memory"), more(), half());
+    let plan = scene.check(&["resize pod 192Mi/150000us", "stop a-0 30"], "Running");
+    let told = plan.actions.iter().find_map(|action| match action {
+        Action::StopContainer { message, anew, .. } => Some((message.as_str(), *anew)),
+        _ => None,
+    });
+    assert_eq!(told, Some(("Container a resize requires restart", true)));
+    // It ends well; its pod is not done, and it need not wait.
+    scene.view.containers.remove(0);
+    let spec = &mut scene.view.sandboxes[0].spec;
+    spec.resources = crate::host::resources::of_pod(&scene.pod, 100);
+    let given = crate::allocation::written(&crate::allocation::of(&scene.pod));
+    spec.annotations.insert(crate::allocation::ALLOCATED.into(), given);
+    let scene = scene.exited("a", 0, 0).with(|memory| {
+        let remembered = memory.containers.entry("a".into()).or_default();
+        remembered.anew = Some(ContainerId("a-0".into()));
+        remembered.backoff = BackOff::default().next(at(-20), at(-20), CRASH_FIRST_S);
+    });
+    let plan = scene.check(&["start a 1"], "Running");
+    let state = plan.status.container_statuses.as_ref().expect("two")[0].state.as_ref();
+    assert!(state.is_some_and(|state| state.waiting.is_some()), "{state:?}");
+    // Not before the pod is large enough for it.
+    scene.with(|memory| memory.busy = [Work::Resize].into()).check(&[], "Running");
+}
+
+#[test]
+fn a_pod_gives_back_when_those_that_have_too_much_have_ended() {
+    let mut scene = resized(restarts("cpu"), amounts("250m", "64Mi"), amounts("500m", "64Mi"));
+    scene.check(&["resize pod 128Mi/100000us", "stop a-0 30"], "Running");
+    let given = crate::allocation::written(&crate::allocation::of(&scene.pod));
+    scene.view.sandboxes[0].spec.annotations.insert(crate::allocation::ALLOCATED.into(), given);
+    scene.check(&["stop a-0 30"], "Running");
+    scene.view.containers.remove(0);
+    scene.exited("a", 0, 137).check(&["resize pod 128Mi/75000us"], "Running");
+}
+
+#[test]
+fn conditions_of_a_resize_come_and_go() {
+    let half = || amounts("500m", "64Mi");
+    let pending = crate::allocation::Pending {
+        reason: "Deferred",
+        message: "no room".into(),
+        generation: Some(2),
+        since: at(-5),
+    };
+    let scene = resized(Value::Null, half(), half()).with(|memory| memory.resize.pending = Some(pending));
+    let plan = scene.check(&[], "Running");
+    let said = condition(&plan, "PodResizePending").expect("it waits").clone();
+    assert_eq!(
+        (said.reason.as_deref(), said.message.as_deref(), said.observed_generation),
+        (Some("Deferred"), Some("no room"), Some(2))
+    );
+    // A condition that was there when the kubelet started, of a size that is in force by now.
+    let in_progress = serde_json::from_value(json!({"type": "PodResizeInProgress", "status": "True",
+        "observedGeneration": 2}));
+    let scene = scene.with(|memory| {
+        memory.resize.pending = None;
+        memory.status.conditions = Some(vec![in_progress.expect("a condition"), said]);
+    });
+    let plan = scene.check(&["resized"], "Running");
+    assert_eq!(plan.actions, [Action::TellResized { generation: Some(2) }]);
+    assert_eq!(condition(&plan, "PodResizePending"), None);
+    assert_eq!(condition(&plan, "PodResizeInProgress"), None);
+}
+
+#[test]
+fn no_limit_of_memory_goes_below_what_is_used() {
+    let scene = resized(Value::Null, amounts("500m", "32Mi"), amounts("500m", "64Mi"));
+    let Some(Action::Resize(steps)) = scene.plan().actions.pop() else { panic!("it is resized") };
+    let usage = |a: u64, b: u64| {
+        let of = |memory_bytes| crate::runtime::Usage { memory_bytes, ..Default::default() };
+        BTreeMap::from([("a".to_owned(), of(a << 20)), ("b".to_owned(), of(b << 20))])
+    };
+    let below = |a, b| resize::below_usage(&steps, &usage(a, b));
+    assert_eq!(below(31, 64), None);
+    let one = "cannot decrease memory limits: attempting to set container \"a\" memory limit (33554432) below current usage (41943040)";
+    assert_eq!(below(40, 1).as_deref(), Some(one));
+    let two = below(40, 64).expect("too little");
+    assert!(
+        two.starts_with("cannot decrease memory limits: [attempting")
+            && two.contains("pod memory limit (100663296) below"),
+        "{two}"
+    );
 }

@@ -438,6 +438,23 @@ pub trait Runtime: Send + Sync + 'static {
     async fn remove_container(&self, container: &ContainerId) -> Result<(), Error>;
     /// Changes what it may use.
     async fn update_container(&self, container: &ContainerId, resources: &Resources) -> Result<(), Error>;
+    /// Keeps these annotations with a container, beside those that it was made with.
+    async fn annotate_container(
+        &self,
+        _container: &ContainerId,
+        _annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Changes what all containers of a sandbox may use together, and keeps these annotations with it, too.
+    async fn update_sandbox(
+        &self,
+        _sandbox: &SandboxId,
+        _resources: &Resources,
+        _annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Executes something in it.
     async fn exec(&self, container: &ContainerId, spec: &ExecSpec) -> Result<Session, Error>;

@@ -2,8 +2,11 @@
 
 use super::outcome::{Change, Outcome};
 use super::{hooks, start};
+use crate::allocation::{self, ALLOCATED, event_message};
 use crate::error::chain;
-use crate::plan::{ADDRESSES, Action, Memory, Work, container_of};
+use crate::host::resources;
+use crate::plan::resize::below_usage;
+use crate::plan::{ADDRESSES, Action, IN_FORCE, Memory, Step, Work, container_of};
 use crate::runtime::{ContainerId, PodRef, PodView, SandboxId, SandboxSpec};
 use crate::shared::Shared;
 use crate::wake::Wake;
@@ -50,6 +53,11 @@ impl Execution {
                 memory.containers.entry(name).or_default().told = Some(after);
                 return None;
             }
+            Action::TellResized { generation } => {
+                let message = event_message("Pod resize completed", &self.pod, generation, None);
+                self.shared.events.normal(&self.pod, "ResizeCompleted", message);
+                return None;
+            }
             Action::CancelStart(name) => {
                 if let Some(cancel) = cancels.get(&name) {
                     cancel.cancel();
@@ -70,7 +78,15 @@ impl Execution {
                 let work = Work::Start(name.clone());
                 (work, start::start(self, sandbox, addresses, name, attempt, cancel).boxed())
             }
-            Action::StopContainer { id, name, grace_s, message, hook } => {
+            Action::Resize(steps) => {
+                let told = memory.resize.failed.as_ref().map(|failed| failed.message.clone());
+                let generation = memory.resize.generation.or(self.pod.metadata.generation);
+                (Work::Resize, self.resize(steps, generation, told).boxed())
+            }
+            Action::StopContainer { id, name, grace_s, message, hook, anew } => {
+                if anew {
+                    memory.containers.entry(name.clone()).or_default().anew = Some(id.clone());
+                }
                 let grace = Duration::from_secs(u64::try_from(grace_s).unwrap_or(0));
                 memory.stopping.insert(id.clone(), now + SignedDuration::from_secs(grace_s));
                 (Work::Stop(id.clone()), self.stop(id, name, grace, message, hook).boxed())
@@ -129,6 +145,10 @@ impl Execution {
             None => SandboxSpec::default(),
         };
         spec.attempt = attempt;
+        if host.is_none() {
+            spec.resources = resources::of_pod(&self.pod, 0);
+        }
+        spec.annotations.insert(ALLOCATED.into(), allocation::written(&allocation::of(&self.pod)));
         let is_host = self.pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
         if !is_host {
             let attached = network.attach(&self.pod_ref, &self.pod).await.map_err(|error| chain(&error))?;
@@ -161,6 +181,42 @@ impl Execution {
             tokio::time::sleep(FAILED).await;
         }
         Change::Stopped(id)
+    }
+
+    async fn resize(self, steps: Vec<Step>, generation: Option<i64>, told: Option<String>) -> Change {
+        let done = self.try_resize(&steps).await;
+        if let Err(message) = &done
+            && told.as_ref() != Some(message)
+        {
+            let text = event_message("Pod resize error", &self.pod, generation, Some(message));
+            self.shared.events.warning(&self.pod, "ResizeError", text);
+        }
+        Change::Resized(done.map_err(|message| (steps, message)))
+    }
+
+    async fn try_resize(&self, steps: &[Step]) -> Result<(), String> {
+        let runtime = &self.shared.runtime;
+        let usage = runtime.usage(&self.pod_ref).await.map_err(|error| chain(&error))?;
+        below_usage(steps, &usage).map_or(Ok(()), Err)?;
+        for step in steps {
+            let done = match step {
+                Step::Pod { sandbox, resources, allocated, .. } => {
+                    let annotations = [(ALLOCATED.to_owned(), allocated.clone())].into();
+                    runtime.update_sandbox(sandbox, resources, &annotations).await
+                }
+                Step::Container { id, resources, in_force, .. } => {
+                    let in_force = serde_json::to_string(in_force).expect("amounts are plain data");
+                    match runtime.update_container(id, resources).await {
+                        Ok(()) => {
+                            runtime.annotate_container(id, &[(IN_FORCE.to_owned(), in_force)].into()).await
+                        }
+                        failed => failed,
+                    }
+                }
+            };
+            done.map_err(|error| chain(&error))?;
+        }
+        Ok(())
     }
 
     async fn forget(self, id: ContainerId, name: String, attempt: u32) -> Change {

@@ -18,6 +18,7 @@ mod start;
 
 pub use start::labels;
 
+use crate::allocation::{self, Pending, Share};
 use crate::health::Pulse;
 use crate::plan::{Ending, Memory, Plan, Situation, Work, is_static, plan_pod};
 use crate::probe::Probes;
@@ -29,7 +30,7 @@ use execute::Execution;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use outcome::Outcome;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,7 @@ pub struct Handle {
     wanted: watch::Sender<Wanted>,
     wake: Arc<Wake>,
     shown: Arc<RwLock<Arc<Pod>>>,
+    share: Arc<Mutex<Share>>,
     pulse: Arc<Pulse>,
     is_over: Arc<AtomicBool>,
 }
@@ -64,14 +66,16 @@ impl Handle {
     pub(crate) fn new(
         shared: Arc<Shared>,
         wanted: Wanted,
+        is_new: bool,
         shutdown: CancellationToken,
     ) -> (Handle, impl Future<Output = String> + use<>) {
         let wake = Arc::new(Wake::default());
         let shown = Arc::new(RwLock::new(wanted.pod.clone()));
+        let share = Arc::new(Mutex::new(Share::new(wanted.pod.clone(), is_new)));
         let (sender, receiver) = watch::channel(wanted);
-        let worker = Worker::new(shared, receiver, wake.clone(), shown.clone());
+        let worker = Worker::new(shared, receiver, wake.clone(), shown.clone(), share.clone());
         let (pulse, is_over) = (worker.pulse.clone(), worker.is_over.clone());
-        (Handle { wanted: sender, wake, shown, pulse, is_over }, worker.run(shutdown))
+        (Handle { wanted: sender, wake, shown, share, pulse, is_over }, worker.run(shutdown))
     }
 
     /// Something else is wanted.
@@ -99,6 +103,11 @@ impl Handle {
         self.is_over.load(Ordering::Acquire)
     }
 
+    /// What the pod has of the node, and what it asks for.
+    pub fn share(&self) -> &Mutex<Share> {
+        &self.share
+    }
+
     /// The pod with its present status.
     pub fn shown(&self) -> Arc<Pod> {
         self.shown.read().clone()
@@ -120,6 +129,7 @@ struct Worker {
     wanted: watch::Receiver<Wanted>,
     wake: Arc<Wake>,
     shown: Arc<RwLock<Arc<Pod>>>,
+    share: Arc<Mutex<Share>>,
     memory: Memory,
     work: JoinSet<Outcome>,
     cancels: BTreeMap<String, CancellationToken>,
@@ -136,6 +146,7 @@ impl Worker {
         wanted: watch::Receiver<Wanted>,
         wake: Arc<Wake>,
         shown: Arc<RwLock<Arc<Pod>>>,
+        share: Arc<Mutex<Share>>,
     ) -> Worker {
         let pod = wanted.borrow().pod.clone();
         let memory = Memory { status: pod.status.clone().unwrap_or_default(), ..Memory::default() };
@@ -146,6 +157,7 @@ impl Worker {
             wanted,
             wake,
             shown,
+            share,
             memory,
             work: JoinSet::new(),
             cancels: BTreeMap::new(),
@@ -220,6 +232,7 @@ impl Worker {
     }
 
     async fn look(&mut self, pod: &Arc<Pod>, view: &PodView, now: Timestamp) -> Plan {
+        let pod = &self.allocated(pod, view);
         last_words::collect(&self.shared, pod, view, &mut self.memory.messages).await;
         let node = self.shared.facts.read().clone();
         let situation = Situation { pod, view, memory: &self.memory, node: &node, now };
@@ -230,6 +243,24 @@ impl Worker {
             self.execute(pod, view, action, now);
         }
         plan
+    }
+
+    /// The pod with the resources that it has: those that were written down when it was not this kubelet that gave them.
+    fn allocated(&mut self, pod: &Arc<Pod>, view: &PodView) -> Arc<Pod> {
+        let mut share = self.share.lock();
+        if share.allocated.is_none() {
+            share.give(allocation::recorded(view).unwrap_or_else(|| allocation::of(pod)));
+            if share.asks() {
+                share.pending = Pending::said(&self.memory.status);
+                self.shared.room.notify_one();
+            }
+        }
+        self.memory.resize.generation = share.generation;
+        self.memory.resize.pending.clone_from(&share.pending);
+        share
+            .allocated
+            .as_ref()
+            .map_or_else(|| pod.clone(), |allocation| allocation::applied(pod, allocation))
     }
 
     fn remember(&mut self, pod: &Arc<Pod>, plan: &Plan, now: Timestamp) {
@@ -247,7 +278,9 @@ impl Worker {
             *self.shown.write() = Arc::new(shown);
         }
         self.memory.status = plan.status.clone();
-        self.is_over.store(plan.finished, Ordering::Release);
+        if !self.is_over.swap(plan.finished, Ordering::AcqRel) && plan.finished {
+            self.shared.room.notify_one();
+        }
         let finished = plan.finished && is_deleted;
         if plan.ending != Some(Ending::Gone) && (!is_same || finished || !self.has_told) {
             self.has_told = true;

@@ -1,6 +1,6 @@
 //! How work ended, and what is remembered of it.
 
-use crate::plan::{ContainerMemory, Memory, Volumes, Work};
+use crate::plan::{ContainerMemory, Memory, ResizeFailure, Step, Volumes, Work};
 use crate::probe::Found;
 use crate::runtime::ContainerId;
 use jiff::{SignedDuration, Timestamp};
@@ -35,6 +35,8 @@ pub(super) enum Change {
     StartFailed(StartFailure),
     /// A container has been stopped, or could not be.
     Stopped(ContainerId),
+    /// The containers have another size, or it is said why not.
+    Resized(Result<(), (Vec<Step>, String)>),
     /// What the pod left is removed.
     Cleaned,
 }
@@ -78,10 +80,16 @@ impl Memory {
                 container.next_waiting = None;
                 container.retry_at = None;
                 container.pull_delay_s = 0;
+                container.anew = None;
             }
             Change::StartFailed(failure) => self.containers.entry(name).or_default().failed(failure, now),
             Change::Stopped(id) => {
                 self.stopping.remove(&id);
+            }
+            Change::Resized(done) => {
+                let failed = done.err();
+                self.resize.failed =
+                    failed.map(|(steps, message)| ResizeFailure { steps, message, retry_at: now + RETRY });
             }
             Change::Cleaned => self.cleaned = true,
         }

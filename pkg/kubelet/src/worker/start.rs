@@ -5,7 +5,7 @@ use super::outcome::{Change, StartFailure};
 use super::{hooks, image};
 use crate::error::chain;
 use crate::host::ContainerContext;
-use crate::plan::{HASH, container_of};
+use crate::plan::{HASH, IN_FORCE, container_of};
 use crate::runtime::{ContainerSpec, ContainerState, SandboxId};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -89,6 +89,9 @@ async fn try_start(
     spec.image = image.id.clone();
     spec.image_ref = container.image.clone().unwrap_or_default();
     spec.annotations.insert(HASH.into(), crate::hash::of_container(&container));
+    let resources = container.resources.clone().unwrap_or_default();
+    let in_force = serde_json::to_string(&resources).expect("amounts are plain data");
+    spec.annotations.insert(IN_FORCE.into(), in_force);
     if cancel.is_cancelled() {
         return Ok(false);
     }

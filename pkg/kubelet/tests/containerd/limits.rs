@@ -73,6 +73,43 @@ async fn limits_of_pods_and_containers_reach_the_kernel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn another_size_reaches_the_kernel_and_is_found_again() {
+    let node = Node::start().await;
+    let pod = node.pod("grows");
+    let sandbox = SandboxSpec { resources: limits(), ..node.sandbox(&pod) };
+    let sandbox = node.runtime.start_sandbox(&pod, &sandbox).await.expect("a sandbox").id;
+    let spec = ContainerSpec { resources: limits(), ..node.shell(&pod, "main", "exec sleep 1000") };
+    let container = node.runtime.start_container(&pod, &sandbox, &spec).await.expect("a container");
+    let group = node.cgroup(&pod);
+    let own = format!("{group}/{}", container.id.0);
+    let more = Resources { cpu_quota_us: 100_000, memory_limit_bytes: 128 << 20, ..limits() };
+    for (size, expected) in [
+        (&more, ["512", "100000 100000", "134217728", "50"]),
+        (&limits(), ["512", "50000 100000", "67108864", "50"]),
+    ] {
+        let note = [("size".to_owned(), size.memory_limit_bytes.to_string())].into();
+        // No more than its pod may have: larger from the outside, smaller from the inside.
+        if *size == more {
+            node.runtime.update_sandbox(&sandbox, size, &note).await.expect("more");
+        }
+        node.runtime.update_container(&container.id, size).await.expect("another size");
+        node.runtime.annotate_container(&container.id, &note).await.expect("a note");
+        if *size != more {
+            node.runtime.update_sandbox(&sandbox, size, &note).await.expect("less");
+        }
+        assert_eq!(
+            (seen(&node, &group), seen(&node, &own)),
+            (expected.map(Into::into).to_vec(), expected.map(Into::into).to_vec())
+        );
+        let view = node.restarted().pod(&pod).await.expect("a view");
+        let spec = &view.sandboxes[0].spec;
+        assert_eq!((&spec.resources, spec.annotations.get("size")), (size, note.get("size")));
+        assert_eq!(view.containers[0].annotations.get("size"), note.get("size"));
+        assert_eq!(view.containers[0].id, container.id, "the same one runs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_uses_more_memory_than_allowed_is_killed_and_it_is_said_why() {
     let node = Node::start().await;
     let pod = node.pod("greedy");

@@ -5,7 +5,7 @@ use super::super::{
 };
 use super::Engine;
 use super::connection::{Lenient, failed};
-use super::record::{self, ContainerRecord, Exit, SandboxRecord, created_at};
+use super::record::{self, ContainerRecord, Exit, RECORD, SandboxRecord, created_at};
 use super::sandbox::{refused, set_spec};
 use crate::runtime::images::ImageConfig;
 use crate::runtime::spec::{self, Accounts, Sandbox};
@@ -19,7 +19,7 @@ use containerd_client::types::v1::Status;
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -305,6 +305,20 @@ impl Engine {
         let updated = client.update(request).await.if_found();
         let updated = updated.map_err(|status| refused("failed to update resources", id, &status))?;
         updated.map(drop).ok_or_else(|| Error::NotFound(format!("running container {id}")))
+    }
+
+    /// Writes more onto it.
+    pub(super) async fn annotate_container(
+        &self,
+        container: &ContainerId,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let id = &container.0;
+        let missing = || Error::NotFound(format!("container {id}"));
+        let found = self.container(id).await?;
+        let mut record: ContainerRecord = found.as_ref().and_then(record::read).ok_or_else(missing)?;
+        record.annotations.extend(annotations.clone());
+        self.write(id, RECORD, &record).await
     }
 
     /// A file system of its own above the image's.

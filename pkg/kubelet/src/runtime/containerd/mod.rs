@@ -216,6 +216,23 @@ impl Runtime for Containerd {
         self.engine.update_container(container, resources).await
     }
 
+    async fn annotate_container(
+        &self,
+        container: &ContainerId,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        self.engine.annotate_container(container, annotations).await
+    }
+
+    async fn update_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        resources: &Resources,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        self.engine.update_sandbox(sandbox, resources, annotations).await
+    }
+
     async fn exec(&self, container: &ContainerId, spec: &ExecSpec) -> Result<Session, Error> {
         self.engine.clone().exec(container, spec).await
     }

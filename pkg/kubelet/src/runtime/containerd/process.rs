@@ -10,6 +10,7 @@ use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -125,13 +126,18 @@ impl Engine {
 
     /// Writes down how a container ended, where it survives its task, containerd and the machine.
     pub(super) async fn write_exit(&self, id: &str, exit: &Exit) -> Result<(), Error> {
+        self.write(id, EXIT, exit).await
+    }
+
+    /// Writes something onto a container; what else is on it stays.
+    pub(super) async fn write<T: Serialize>(&self, id: &str, key: &str, record: &T) -> Result<(), Error> {
         let mut container = api::Container { id: id.to_owned(), ..Default::default() };
-        attach_as(&mut container, EXIT, exit);
+        attach_as(&mut container, key, record);
         let mut request = api::UpdateContainerRequest { container: Some(container), ..Default::default() };
-        request.update_mask.get_or_insert_default().paths = vec![format!("extensions.{EXIT}")];
+        request.update_mask.get_or_insert_default().paths = vec![format!("extensions.{key}")];
         let mut client = self.connection.containers();
         let updated = client.update(request).await.if_found();
-        updated.map(drop).map_err(failed(format!("write down the end of {id}")))
+        updated.map(drop).map_err(failed(format!("write {key} onto {id}")))
     }
 
     /// Writes down how a container ended, if it has, and gives back its mounts and control group.

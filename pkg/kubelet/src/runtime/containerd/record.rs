@@ -19,7 +19,7 @@ pub(crate) const UID_LABEL: &str = "io.kubernetes.pod.uid";
 /// The sandbox of a container.
 pub(crate) const SANDBOX_LABEL: &str = "minik8s.io/sandbox";
 /// Where a [`SandboxRecord`] or [`ContainerRecord`] is.
-const RECORD: &str = "minik8s.io/record";
+pub(crate) const RECORD: &str = "minik8s.io/record";
 /// Where an [`Exit`] is.
 pub(crate) const EXIT: &str = "minik8s.io/exit";
 

@@ -1,9 +1,9 @@
 //! Sandboxes: the pause container, the pod's control group, and what its containers share.
 
-use super::super::{Error, PodRef, SandboxId, SandboxSpec, SandboxView};
+use super::super::{Error, PodRef, Resources, SandboxId, SandboxSpec, SandboxView};
 use super::Engine;
 use super::connection::{Lenient, failed};
-use super::record::{self, KIND_LABEL, SANDBOX_LABEL, SandboxRecord, UID_LABEL};
+use super::record::{self, KIND_LABEL, RECORD, SANDBOX_LABEL, SandboxRecord, UID_LABEL};
 use super::view::sandbox_view;
 use crate::runtime::spec;
 use containerd_client::services::v1 as api;
@@ -12,6 +12,7 @@ use containerd_client::types::v1::Status;
 use futures::future::try_join_all;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use oci_spec::runtime::Spec;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,6 +60,28 @@ impl Engine {
         let pid =
             started.map_err(|status| refused("failed to start sandbox container task", &id.0, &status))?;
         Ok(SandboxView { pid: Some(pid.into_inner().pid), ..view(None) })
+    }
+
+    /// Changes the limits of all that is in a sandbox, and writes more onto it.
+    pub(super) async fn update_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        resources: &Resources,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<(), Error> {
+        let missing = || Error::NotFound(format!("sandbox {}", sandbox.0));
+        let found = self.container(&sandbox.0).await?;
+        let mut record: SandboxRecord = found.as_ref().and_then(record::read).ok_or_else(missing)?;
+        let (cgroups, group) = (self.cgroups.clone(), record.spec.cgroup_parent.clone());
+        record.spec.resources = resources.clone();
+        record.spec.annotations.extend(annotations.clone());
+        let resources = resources.clone();
+        let apply = move || cgroups.apply(&group, &resources);
+        let done = tokio::task::spawn_blocking(apply)
+            .await
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        done.map_err(|source| Error::Container(format!("failed to set pod cgroup config: {source}")))?;
+        self.write(&sandbox.0, RECORD, &record).await
     }
 
     /// Kills a sandbox and all in it, and leaves nothing of it.
