@@ -212,7 +212,7 @@ mod tests {
     /// Every other node's pods have two addresses.
     fn with_two(peer: Peer) -> Peer {
         let n = peer.range.network().octets()[2];
-        let range_v6 = (n % 2 == 0).then(|| format!("fd00:10:244:{n:x}::/64").parse().unwrap());
+        let range_v6 = n.is_multiple_of(2).then(|| format!("fd00:10:244:{n:x}::/64").parse().unwrap());
         Peer { range_v6, ..peer }
     }
 
