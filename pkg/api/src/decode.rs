@@ -23,7 +23,8 @@ use std::fmt;
 pub struct Decoded {
     /// The value; of members that stand twice, the last.
     pub value: Value,
-    /// Paths of members that stand twice, such as `spec.containers[0].image`; each once, at most a hundred.
+    /// What a strict decoder says of members that stand twice, such as `duplicate field "spec.containers[0].image"`;
+    /// each once, at most a hundred.
     pub duplicates: Vec<String>,
 }
 
@@ -69,11 +70,6 @@ pub fn decode_object(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// The strict decoder's complaint about a member that stands twice.
-pub fn duplicate_field(path: &str) -> String {
-    format!("duplicate field {path:?}")
-}
-
 /// Duplicates beyond this many are dropped without being listed, as upstream does.
 const MOST_DUPLICATES: usize = 100;
 
@@ -87,9 +83,9 @@ impl Reading<'_> {
     fn stands_twice(&self, name: &str) {
         let mut duplicates = self.duplicates.borrow_mut();
         if duplicates.len() < MOST_DUPLICATES {
-            let path = self.place.name(name).path();
-            if !duplicates.contains(&path) {
-                duplicates.push(path);
+            let complaint = format!("duplicate field {:?}", self.place.name(name).path());
+            if !duplicates.contains(&complaint) {
+                duplicates.push(complaint);
             }
         }
     }
@@ -176,11 +172,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let found = match decode_object(text.as_bytes()) {
-            Ok(decoded) => {
-                let duplicates: Vec<String> =
-                    decoded.duplicates.iter().map(|path| duplicate_field(path)).collect();
-                format!("{} {}", decoded.value, duplicates.join(", "))
-            }
+            Ok(decoded) => format!("{} {}", decoded.value, decoded.duplicates.join(", ")),
             Err(error) => {
                 let text = error.to_string();
                 text.trim_start_matches("couldn't get version/kind; json parse error: ").to_owned()

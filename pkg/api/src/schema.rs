@@ -220,10 +220,7 @@ impl Schema {
     pub fn from_json(schema: &Value) -> Schema {
         let mut schema = compile(schema, &HashMap::new());
         if let Type::Object { properties, .. } = &mut schema.ty {
-            let text = || Schema { ty: Type::String(Format::Plain), ..Schema::default() };
-            properties.entry("apiVersion".into()).or_insert_with(text);
-            properties.entry("kind".into()).or_insert_with(text);
-            properties.insert("metadata".into(), OBJECT_META.clone());
+            add_identity(properties);
         }
         schema
     }
@@ -352,7 +349,7 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
     match json.get("type").and_then(Value::as_str) {
         Some("object") => {
             let required = strings(json.get("required"));
-            let properties: BTreeMap<Box<str>, Schema> = json
+            let mut properties: BTreeMap<Box<str>, Schema> = json
                 .get("properties")
                 .and_then(Value::as_object)
                 .into_iter()
@@ -365,6 +362,14 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
                     (name.as_str().into(), member)
                 })
                 .collect();
+            if json.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) {
+                add_identity(&mut properties);
+                // It is not always shown, and nobody around it decides what it may have.
+                if let Some(&index) = definitions().by_name.get(&*ObjectMeta::schema_name()) {
+                    properties
+                        .insert("metadata".into(), Schema { ty: Type::Ref(index), ..Schema::default() });
+                }
+            }
             let additional = match json.get("additionalProperties") {
                 Some(Value::Bool(true)) => Some(Box::default()),
                 Some(schema @ Value::Object(_)) => Some(Box::new(compile(schema, by_name))),
@@ -387,6 +392,14 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
         Some("boolean") => Type::Boolean,
         _ => Type::Any,
     }
+}
+
+/// What every object has, whether or not its schema says so.
+fn add_identity(properties: &mut BTreeMap<Box<str>, Schema>) {
+    let text = || Schema { ty: Type::String(Format::Plain), ..Schema::default() };
+    properties.entry("apiVersion".into()).or_insert_with(text);
+    properties.entry("kind".into()).or_insert_with(text);
+    properties.insert("metadata".into(), OBJECT_META.clone());
 }
 
 fn strings(list: Option<&Value>) -> Vec<Box<str>> {

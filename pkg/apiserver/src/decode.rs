@@ -6,6 +6,7 @@ use api::schema::TypeError;
 use api::{Kind, Value, decode, protobuf};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use serde_saphyr::options::DuplicateKeyPolicy;
 
 /// The media type of a body, without parameters; JSON where nothing is said.
 pub fn media_type(headers: &HeaderMap) -> &str {
@@ -56,10 +57,32 @@ pub fn yaml(body: &[u8]) -> Result<decode::Decoded> {
     }
     let text = std::str::from_utf8(body)
         .map_err(|_| ApiError::bad_request("error converting YAML to JSON: not UTF-8"))?;
-    let value = serde_saphyr::from_str::<Value>(text)
-        .map_err(|error| ApiError::bad_request(format!("error converting YAML to JSON: {error}")))?;
-    Ok(decode::Decoded { value, duplicates: Vec::new() })
+    let wrong = |error| ApiError::bad_request(format!("error converting YAML to JSON: {error}"));
+    match serde_saphyr::from_str(text) {
+        Ok(value) => Ok(decode::Decoded { value, duplicates: Vec::new() }),
+        Err(error) => match stands_twice(&error) {
+            // How bad that is, the request says. Of the two the last counts.
+            Some(complaint) => {
+                let last_wins = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+                let value = serde_saphyr::from_str_with_options(text, last_wins).map_err(wrong)?;
+                Ok(decode::Decoded { value, duplicates: vec![complaint] })
+            }
+            None => Err(wrong(error)),
+        },
+    }
 }
+
+/// What upstream says of YAML in which a key stands twice, if that is what is wrong.
+fn stands_twice(error: &serde_saphyr::Error) -> Option<String> {
+    let serde_saphyr::Error::DuplicateMappingKey { key, location } = error.without_snippet() else {
+        return None;
+    };
+    let key = key.as_deref().unwrap_or_default();
+    Some(format!("{YAML_ERRORS}  line {}: key {key:?} already set in map", location.line()))
+}
+
+/// Before what is wrong with YAML, a line each.
+const YAML_ERRORS: &str = "yaml: unmarshal errors:\n";
 
 /// A body as an object of the kind: identity checked, shape checked, unknown fields dealt with.
 pub fn object(kind: &Kind, headers: &HeaderMap, body: &[u8], context: &Context) -> Result<Value> {
@@ -79,23 +102,36 @@ pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Resu
         Some(custom) => custom.check(&mut value).map_err(wrong_type)?,
         None => kind.schema().check_as(&kind.kind, &mut value).map_err(wrong_type)?,
     };
-    let complaints: Vec<String> = unknown
-        .iter()
-        .map(|path| format!("unknown field {path:?}"))
-        .chain(duplicates.iter().map(|path| format!("duplicate field {path:?}")))
-        .collect();
+    let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
+    let complaints: Vec<String> = match &kind.custom {
+        // What is unknown was refused as nobody's.
+        _ if context.is_apply => duplicates,
+        Some(_) => duplicates.into_iter().chain(unknown).collect(),
+        None => unknown.chain(duplicates).collect(),
+    };
     match context.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
-            let text = format!("strict decoding error: {}", complaints.join(", "));
+            let complaints = complaints.join(", ");
+            let text = format!("strict decoding error: {complaints}");
             return Err(match &context.patch {
                 Some(patch) => ApiError::invalid_patch(patch, &text),
+                None if context.is_apply => ApiError::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: {complaints}"
+                )),
                 None => cannot_be_handled(kind, &text),
             });
         }
-        FieldValidation::Warn => complaints.into_iter().for_each(|complaint| context.warn(complaint)),
+        FieldValidation::Warn => {
+            complaints.iter().flat_map(|text| warnings(text)).for_each(|text| context.warn(text));
+        }
         _ => {}
     }
     Ok(value)
+}
+
+/// A complaint as warnings, which have one line each.
+fn warnings(complaint: &str) -> impl Iterator<Item = &str> {
+    complaint.strip_prefix(YAML_ERRORS).unwrap_or(complaint).lines().map(str::trim)
 }
 
 fn cannot_be_handled(kind: &Kind, why: &str) -> ApiError {

@@ -112,13 +112,19 @@ fn check(schema: &Schema, config: &Value, context: &WriteContext<'_>) -> Result<
     if encoded(config).is_some() {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".into()));
     }
+    check_fields(schema, config)
+}
+
+/// Refuses a configuration that is not of the schema, or has fields that the schema does not.
+pub fn check_fields(schema: &Schema, config: &Value) -> Result<(), ApplyError> {
     let errors = validate(schema, config);
     if errors.is_empty() {
         return Ok(());
     }
+    let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (api::object::namespace(config), api::object::name(config));
     Err(ApplyError::Untyped {
-        object: format!("{namespace}/{name}; {}, Kind={}", context.api_version, text("kind")),
+        object: format!("{namespace}/{name}; {}, Kind={}", text("apiVersion"), text("kind")),
         reasons: match errors.as_slice() {
             [only] => only.clone(),
             all => format!("errors:\n  {}", all.join("\n  ")),

@@ -26,7 +26,7 @@ mod tests;
 mod typed;
 mod typed_merge;
 
-pub use apply::{ApplyError, ConflictCause, apply};
+pub use apply::{ApplyError, ConflictCause, apply, check_fields};
 pub use field_set::{BadFields, FieldSet};
 pub use json_patch::json_patch;
 pub use managed_fields::{WriteContext, manager_or_user_agent, track_update};

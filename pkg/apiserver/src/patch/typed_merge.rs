@@ -186,10 +186,11 @@ impl Validation<'_> {
         }
     }
 
-    /// `preserve` is whether somebody above keeps fields that the schema does not name.
+    /// `preserve` is whether somebody above keeps fields that the schema does not name. What has a definition of its own
+    /// is what that says.
     fn value(&mut self, schema: &Schema, value: &Value, preserve: bool, path: &Path<'_>) {
         let target = schema.resolve();
-        let preserve = preserve || target.preserve_unknown;
+        let preserve = preserve && !matches!(schema.ty, Type::Ref(_)) || target.preserve_unknown;
         let expected = match (&target.ty, value) {
             (_, Value::Null) => return,
             (Type::Any | Type::Ref(_), _) => return,

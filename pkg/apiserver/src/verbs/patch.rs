@@ -69,7 +69,11 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
         ));
     }
     let decoded = decode::yaml(&call.body)?;
-    refuse_unknown_fields(kind, &decoded.value)?;
+    // Before what is unknown is dropped: nobody can own a field that does not exist, so apply takes none, whatever the
+    // request says of field validation.
+    if decoded.value.is_object() {
+        patch::check_fields(kind.schema(), &decoded.value)?;
+    }
     let applied = decode::checked(kind, decoded, &context)?;
     let (namespace, name) = (&*call.target.namespace, &*call.target.name);
     let mut named = applied.clone();
@@ -97,20 +101,4 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
         }
         other => answer::object(resource, call, StatusCode::OK, other?.into_object(), &context),
     }
-}
-
-/// Nobody can own a field that does not exist, so apply takes none, whatever the request says of field validation.
-fn refuse_unknown_fields(kind: &Kind, applied: &Value) -> Result<()> {
-    if kind.custom.is_some() {
-        return Ok(());
-    }
-    // A value of a wrong type is what decoding complains of next.
-    let unknown = kind.schema().check(&mut applied.clone()).unwrap_or_default();
-    let Some(first) = unknown.first() else { return Ok(()) };
-    let (namespace, name) = (object::namespace(applied), object::name(applied));
-    Err(ApiError::untyped(format!(
-        "failed to create typed patch object ({namespace}/{name}; {}, Kind={}): .{first}: field not declared in schema",
-        kind.api_version(),
-        kind.kind
-    )))
 }

@@ -297,3 +297,140 @@ async fn objects_are_stored_in_the_storage_version_and_old_versions_warn() {
     let stored: Value = serde_json::from_slice(&stored.value).unwrap();
     assert_eq!((&stored["apiVersion"], &stored["spec"]["size"]), (&json!("example.com/v1"), &json!(4)));
 }
+
+/// Changes the schema of `spec` in the stored version.
+async fn redefine(http: &Http, patch: &Value) {
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    http.patch(&path, "json", patch).await.expect(200);
+}
+
+const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+
+#[tokio::test]
+async fn stored_objects_are_read_as_they_are_defined_now() {
+    for engine in Engine::both() {
+        let server = TestServer::start_on(engine).await;
+        let http = server.http();
+        define(&http).await;
+        http.post(WIDGETS, &widget("old", 3)).await.expect(201);
+        let mut watch = http.watch(&format!("{WIDGETS}?watch=true")).await;
+        assert_eq!(watch.next().await.unwrap().name(), "old");
+
+        redefine(
+            &http,
+            &json!([
+                {"op": "add", "path": format!("{SPEC}/replicas/default"), "value": 2},
+                {"op": "remove", "path": format!("{SPEC}/color")},
+            ]),
+        )
+        .await;
+        let spec = json!({"size": 3, "replicas": 2});
+        eventually("the new default is there", async || {
+            let read = http.get(&format!("{WIDGETS}/old")).await.expect(200);
+            (read["spec"] == spec).then_some(())
+        })
+        .await;
+        assert!(watch.next().await.is_none(), "who watches is to read anew");
+        assert_eq!(http.get(WIDGETS).await.expect(200)["items"][0]["spec"], spec);
+        let mut watch = http.watch(&format!("{WIDGETS}?watch=true&resourceVersion=0")).await;
+        assert_eq!(watch.next().await.unwrap().object["spec"], spec);
+        let beta = WIDGETS.replace("/v1/", "/v1beta1/");
+        assert_eq!(
+            http.get(&format!("{beta}/old")).await.expect(200)["spec"],
+            spec,
+            "defaults are the stored version's"
+        );
+
+        // What was stored as a default stays when the default goes.
+        http.post(WIDGETS, &widget("new", 4)).await.expect(201);
+        redefine(
+            &http,
+            &json!([
+                {"op": "remove", "path": format!("{SPEC}/replicas/default")},
+                {"op": "add", "path": format!("{SPEC}/label"), "value": {"type": "string", "default": "b"}},
+            ]),
+        )
+        .await;
+        eventually("the next default is there", async || {
+            let read = http.get(&format!("{WIDGETS}/new")).await.expect(200);
+            (read["spec"] == json!({"size": 4, "replicas": 2, "label": "b"})).then_some(())
+        })
+        .await;
+        let changed = json!({"spec": {"size": 5}});
+        let old = http.patch(&format!("{WIDGETS}/old"), "merge", &changed).await.expect(200);
+        assert_eq!(old["spec"], json!({"size": 5, "label": "b"}));
+    }
+}
+
+#[tokio::test]
+async fn every_version_is_selected_by_its_own_fields() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let mut definition = definition();
+    definition["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.color"}]);
+    definition["spec"]["versions"][1]["selectableFields"] = json!([{"jsonPath": ".spec.size"}]);
+    http.post(DEFINITIONS, &definition).await.expect(201);
+    eventually("it is served", async || (http.get(WIDGETS).await.code == 200).then_some(())).await;
+    let beta = WIDGETS.replace("/v1/", "/v1beta1/");
+    let mut watch = http.watch(&format!("{beta}?watch=true&fieldSelector=spec.size=3")).await;
+    for (name, size) in [("a", 3), ("b", 4), ("c", 3)] {
+        http.post(WIDGETS, &widget(name, size)).await.expect(201);
+    }
+    http.patch(&format!("{WIDGETS}/b"), "merge", &json!({"spec": {"color": "blue"}})).await.expect(200);
+    let selected = http.get(&format!("{beta}?fieldSelector=spec.size=3")).await.expect(200);
+    assert_eq!(names(&selected), ["a", "c"]);
+    let selected = http.get(&format!("{WIDGETS}?fieldSelector=spec.color=blue")).await.expect(200);
+    assert_eq!(names(&selected), ["b"]);
+    for name in ["a", "c"] {
+        assert_eq!(watch.next().await.unwrap().name(), name);
+    }
+    let refused = http.get(&format!("{beta}?fieldSelector=spec.color=blue")).await;
+    assert_eq!((refused.code, refused.message().as_str()), (400, "field label not supported: spec.color"));
+}
+
+#[tokio::test]
+async fn what_a_schema_does_not_have_is_complained_of_in_upstreams_words() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let mut definition = definition();
+    *definition.pointer_mut(&format!("{SPEC}/free")).unwrap() = json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "template": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}}},
+        },
+    });
+    http.post(DEFINITIONS, &definition).await.expect(201);
+    eventually("it is served", async || (http.get(WIDGETS).await.code == 200).then_some(())).await;
+    let mut object = widget("w", 1);
+    object["unknownField"] = 1.into();
+    object["metadata"]["unknownMeta"] = 1.into();
+    object["spec"]["free"] = json!({"any": 1, "template": {"apiVersion": "v1", "kind": "Sub", "strange": 1,
+        "metadata": {"name": "sub", "unknownSubMeta": 1}}});
+    let refused = http.post(&format!("{WIDGETS}?fieldValidation=Strict"), &object).await;
+    let message = "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: \
+        unknown field \"metadata.unknownMeta\", unknown field \"spec.free.template.strange\", \
+        unknown field \"unknownField\", unknown field \"spec.free.template.metadata.unknownSubMeta\"";
+    assert_eq!((refused.code, refused.message().as_str()), (400, message));
+    let kept = http.post(&format!("{WIDGETS}?dryRun=All"), &object).await.expect(201);
+    assert_eq!(kept["spec"]["free"]["template"]["metadata"], json!({"name": "sub"}));
+
+    for validation in ["Strict", "Warn", "Ignore"] {
+        let path = format!("{WIDGETS}/w?fieldManager=m&fieldValidation={validation}");
+        let refused = http.patch(&path, "apply", &object).await;
+        let message = "failed to create typed patch object (/w; example.com/v1, Kind=Widget): errors:\n  \
+            .metadata.unknownMeta: field not declared in schema\n  \
+            .spec.free.template.metadata.unknownSubMeta: field not declared in schema\n  \
+            .unknownField: field not declared in schema";
+        assert_eq!((refused.code, refused.message().as_str()), (500, message), "{validation}");
+    }
+    let twice =
+        "apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  size: 1\n  size: 2\n";
+    let apply = [("content-type", "application/apply-patch+yaml")];
+    let path = format!("{WIDGETS}/w?fieldManager=m&fieldValidation");
+    let refused = http.send("PATCH", &format!("{path}=Strict"), &apply, twice).await;
+    let message = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  \
+        line 7: key \"size\" already set in map";
+    assert_eq!((refused.code, refused.message().as_str()), (400, message));
+    let warned = http.send("PATCH", &format!("{path}=Warn"), &apply, twice).await;
+    assert_eq!(warned.expect(201)["spec"]["size"], 2);
+    assert_eq!(warned.headers["warning"], "299 - \"line 7: key \\\"size\\\" already set in map\"");
+}

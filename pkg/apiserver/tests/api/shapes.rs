@@ -77,6 +77,15 @@ async fn fields_nobody_knows_are_refused_warned_about_or_dropped() {
     assert_eq!(warned.expect(201)["data"]["a"], "2", "the last one counts");
     let warning = warned.headers.get("warning").unwrap().to_str().unwrap();
     assert!(warning.contains("duplicate field"), "{warning}");
+
+    let twice = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: twice}\ndata:\n  a: one\n  a: two\n";
+    let yaml = [("content-type", "application/yaml")];
+    let strict = http.send("POST", &format!("{CONFIG_MAPS}?fieldValidation=Strict"), &yaml, twice).await;
+    assert_eq!(strict.code, 400);
+    assert!(strict.message().contains("line 6: key \"a\" already set in map"), "{}", strict.message());
+    let warned = http.send("POST", CONFIG_MAPS, &yaml, twice).await;
+    assert_eq!(warned.expect(201)["data"]["a"], "two", "the last one counts");
+    assert_eq!(warned.headers["warning"], "299 - \"line 6: key \\\"a\\\" already set in map\"");
     http.post(&format!("{CONFIG_MAPS}?fieldValidation=Maybe"), &config_map("e", "1")).await.expect(422);
     let patch = json!({"data": {"a": "3"}, "colour": "red"});
     let strict = http.patch(&format!("{CONFIG_MAPS}/d?fieldValidation=Strict"), "merge", &patch).await;
@@ -131,5 +140,15 @@ async fn what_cannot_be_made_is_not_acceptable() {
     for (accept, code) in cases {
         let answer = http.send("GET", PODS, &[("accept", accept)], "").await;
         assert_eq!(answer.code, code, "{accept}: {}", answer.text());
+    }
+    let question = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (accept, code) in [(table.to_owned(), 406), (format!("{table},application/json"), 201)] {
+        let headers = [("accept", &*accept), ("content-type", "application/json")];
+        let answer = http.send("POST", path, &headers, question.to_string()).await;
+        assert_eq!(answer.code, code, "questions have no tables: {}", answer.text());
+        assert_eq!(answer.json()["kind"], if code == 201 { "SelfSubjectAccessReview" } else { "Status" });
     }
 }
