@@ -3,7 +3,7 @@
 use crate::machine::{Machine, is_ready, on_a_network_of_its_own};
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
-use kube::api::Patch;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use testing::eventually;
 
@@ -50,8 +50,8 @@ fn a_running_pod_gets_another_size() {
                 |name: &str, memory: &str| json!({"name": name, "resources": {"limits": {"memory": memory}}});
             let containers = [amounts("stays", stays), amounts("anew", anew)];
             let patch = Patch::Strategic(json!({"spec": {"containers": containers}}));
-            let patched = machine.pods().patch_subresource("resize", "sized", &Default::default(), &patch);
-            patched.await.expect("resized");
+            let (pods, params) = (machine.pods(), PatchParams::default());
+            pods.patch_subresource("resize", "sized", &params, &patch).await.expect("resized");
         };
 
         // Without a restart, and with one where the policy says so.
