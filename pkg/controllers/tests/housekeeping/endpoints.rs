@@ -47,7 +47,7 @@ fn are(expected: &[(&str, bool)]) -> impl Fn(&Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_of_others_are_left_alone_until_their_service_goes() {
-    let mut cluster = Cluster::start(&CONTROLLERS).await;
+    let cluster = Cluster::start(&CONTROLLERS).await;
     let path = "/api/v1/namespaces/default/endpoints";
     let made_by_hand = json!({"metadata": {"name": "outside"},
         "subsets": [{"addresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80}]}]});
