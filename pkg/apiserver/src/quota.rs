@@ -50,6 +50,9 @@ pub fn is_quota(server: &Server, key: &str) -> bool {
 }
 
 fn is_charged(kind: &Kind, new: &Value, old: Option<&Value>, subresource: &str) -> bool {
+    if subresource == "resize" {
+        return true;
+    }
     if !kind.namespaced() || !subresource.is_empty() || kind.plural == "events" {
         return false;
     }

@@ -204,7 +204,49 @@ fn resize_changes_cpu_and_memory() {
         &[("/spec/containers/1", json!({"name": "d", "image": "i"}))],
         &["spec.containers: Forbidden: containers may not be added or removed on resize"],
     );
+    door(
+        &[("/spec/containers/0/name", json!("d"))],
+        &["spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"],
+    );
+    door(
+        &[("/spec/containers/0/resources/limits", json!({"cpu": "500m"}))],
+        &[
+            "spec.containers[0].resources.requests: Invalid value: \"1\": must be less than or equal to cpu limit of 500m",
+        ],
+    );
     let guaranteed =
         json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
     door(&[(field, guaranteed)], &["spec: Invalid value: \"Burstable\": Pod QOS Class may not change"]);
+}
+
+#[test]
+fn not_every_pod_can_be_resized() {
+    let resources = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let field = "/spec/containers/0/resources";
+    let door = |before: Change, expected: &str| {
+        let mut old = fine("Pod");
+        [(field, resources("1")), before].iter().for_each(|change| apply(&mut old, change));
+        let old = defaulted(kind("Pod"), old);
+        let mut new = old.clone();
+        apply(&mut new, &(field, resources("2")));
+        pod::prepare_resize(&mut new, &old);
+        let said = said(|errors| pod::validate_resize(&Field::root(&new), &Field::root(&old), errors));
+        match expected {
+            "" => assert!(said.is_empty(), "{said:?}"),
+            _ => assert!(said.len() == 1 && said[0].ends_with(expected), "{said:?}"),
+        }
+    };
+    let status = |status: Value| ("/status/containerStatuses", json!([status]));
+    let running = json!({"running": {}});
+    door(status(json!({"name": "c", "state": running, "resources": {}})), "");
+    door(status(json!({"name": "c", "state": {"waiting": {}}})), "");
+    door(
+        status(json!({"name": "c", "state": running})),
+        "Forbidden: Pod running on node without support for resize",
+    );
+    door(("/spec/os", json!({"name": "windows"})), "windows pods cannot be resized");
+    door(
+        ("/spec/resources", json!({"requests": {"cpu": "4"}})),
+        "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled",
+    );
 }

@@ -12,11 +12,12 @@ const POD_LEVEL: [&str; 2] = ["cpu", "memory"];
 
 pub(super) fn admit(request: &Request<'_>, object: Option<&mut Value>) -> Result<()> {
     let Some(object) = object else { return Ok(()) };
-    let is_pod = request.is_for("", "pods");
+    // What a pod asks for changes by this door only.
+    let is_resize = request.subresource == "resize";
+    let is_pod = is_resize || request.is_for("", "pods");
     let applies = match request.operation {
         Operation::Create => is_pod || request.is_for("", "persistentvolumeclaims"),
-        // What a pod asks for does not change after that.
-        Operation::Update => request.is_for("", "persistentvolumeclaims"),
+        Operation::Update => is_resize || request.is_for("", "persistentvolumeclaims"),
         Operation::Delete | Operation::Connect => false,
     };
     if !applies || request.old.is_some_and(|old| object::meta(old, "deletionTimestamp").is_some()) {

@@ -34,6 +34,17 @@ async fn limit_ranges_give_defaults_and_bounds() {
         "pods \"greedy\" is forbidden: [maximum cpu usage per Container is 1, but limit is 2, maximum cpu usage per Pod is 1500m, but limit is 2]"
     );
 
+    // Nor may one become so.
+    let more =
+        |cpu: &str| json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": cpu}}}]}});
+    let resize = format!("{PODS}/plain/resize");
+    let refused = http.patch(&resize, "strategic-merge", &more("2")).await;
+    assert_eq!(refused.code, 403);
+    assert!(refused.message().contains("maximum cpu usage per Container is 1, but limit is 2"));
+    let resized = http.patch(&resize, "strategic-merge", &more("900m")).await.expect(200);
+    let limit = &resized["spec"]["containers"][0]["resources"]["limits"]["cpu"];
+    assert_eq!((limit, &resized["metadata"]["generation"]), (&json!("900m"), &json!(2)));
+
     let claim = |size: &str| {
         json!({"metadata": {"name": "claim"}, "spec": {
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}})
@@ -199,6 +210,14 @@ async fn quotas_count_what_pods_and_services_ask_for() {
         refused.message(),
         "pods \"b\" is forbidden: exceeded quota: compute, requested: requests.cpu=600m, used: requests.cpu=600m, limited: requests.cpu=1"
     );
+    let more =
+        |cpu: &str| json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}});
+    let refused = http.patch(&format!("{PODS}/a/resize"), "strategic-merge", &more("1100m")).await;
+    assert_eq!(
+        refused.message(),
+        "pods \"a\" is forbidden: exceeded quota: compute, requested: requests.cpu=500m, used: requests.cpu=600m, limited: requests.cpu=1"
+    );
+    http.patch(&format!("{PODS}/a/resize"), "strategic-merge", &more("700m")).await.expect(200);
     let services = "/api/v1/namespaces/default/services";
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}});
     http.post(services, &service).await.expect(201);
@@ -208,7 +227,7 @@ async fn quotas_count_what_pods_and_services_ask_for() {
     let fewer = json!({"spec": {"type": "NodePort", "ports": [{"name": "a", "port": 80}]}});
     http.patch(&path, "merge", &fewer).await.expect(200);
     let used = http.get(&format!("{QUOTAS}/compute")).await.expect(200)["status"]["used"].clone();
-    assert_eq!(used, json!({"requests.cpu": "600m", "pods": "1", "services.nodeports": "1"}));
+    assert_eq!(used, json!({"requests.cpu": "700m", "pods": "1", "services.nodeports": "1"}));
 
     let unknown = json!({"metadata": {"name": "new"}, "spec": {"hard": {"secrets": "1"}}});
     http.post(QUOTAS, &unknown).await.expect(201);

@@ -20,6 +20,8 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
+const OF_WHOLE_PODS: &str = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
+
 /// Complains about a change of the pod itself.
 pub(super) fn validate_update(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     validate_annotations_update(pod, old, errors);
@@ -189,6 +191,11 @@ pub fn validate_resize(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         return;
     }
     let (spec, old_spec) = (pod.get("spec"), old.get("spec"));
+    if old_spec.get("os").get("name").text() == "windows" {
+        pod.forbidden("windows pods cannot be resized", errors);
+        return;
+    }
+    super::validate(pod, errors);
     let old_class = old
         .get("status")
         .get("qosClass")
@@ -197,22 +204,50 @@ pub fn validate_resize(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     if qos_class(spec.value()) != old_class {
         spec.invalid_value(old_class, "Pod QOS Class may not change as a result of resizing", errors);
     }
+    // A kubelet that can resize says of what runs what is in force.
+    let status = old.get("status");
+    let statuses = status.get("containerStatuses");
+    let running = statuses.items().find(|status| status.get("state").get("running").exists());
+    if running.is_some_and(|status| !status.get("resources").exists()) {
+        spec.forbidden("Pod running on node without support for resize", errors);
+    }
+    let of_pod = |spec: &Field<'_>| {
+        let resources = spec.get("resources");
+        !resources.get("requests").is_empty() || !resources.get("limits").is_empty()
+    };
+    if of_pod(&spec) || of_pod(&old_spec) {
+        pod.forbidden(OF_WHOLE_PODS, errors);
+        return;
+    }
+    if !has_same_containers(&spec, &old_spec, errors) {
+        return;
+    }
+    for list in ["containers", "initContainers"] {
+        for (container, old) in spec.get(list).items().zip(old_spec.get(list).items()) {
+            validate_container_resize(&spec, &container, &old, list, errors);
+        }
+    }
+}
+
+/// Whether the containers are the same in the same order; complains if not.
+fn has_same_containers(spec: &Field<'_>, old_spec: &Field<'_>, errors: &mut Errors) -> bool {
+    let mut are_same = true;
     for list in ["containers", "initContainers"] {
         let (containers, old_containers) = (spec.get(list), old_spec.get(list));
         if containers.len() != old_containers.len() {
             containers.forbidden(format!("{list} may not be added or removed on resize"), errors);
-            return;
+            are_same = false;
+            continue;
         }
         for (container, old) in containers.items().zip(old_containers.items()) {
-            if container.get("name").text() != old.get("name").text() {
-                container
-                    .get("name")
-                    .forbidden(format!("{list} may not be renamed or reordered on resize"), errors);
-                return;
+            let name = container.get("name");
+            if name.text() != old.get("name").text() {
+                name.forbidden(format!("{list} may not be renamed or reordered on resize"), errors);
+                are_same = false;
             }
-            validate_container_resize(&spec, &container, &old, list, errors);
         }
     }
+    are_same
 }
 
 fn validate_container_resize(
