@@ -296,7 +296,7 @@ async fn an_evicted_pod_says_why_it_goes() {
     let path = format!("{PODS}/p/eviction");
     http.post(&path, &eviction("1")).await.expect(409);
     assert!(http.get(&format!("{PODS}/p")).await.expect(200)["status"].get("conditions").is_none());
-    http.post(&path, &eviction(&version(&made))).await.expect(201);
+    http.post(&path, &eviction(version(&made))).await.expect(201);
     let going = http.get(&format!("{PODS}/p")).await.expect(200);
     assert!(going["metadata"]["deletionTimestamp"].is_string(), "{going}");
     let condition = &going["status"]["conditions"][0];
