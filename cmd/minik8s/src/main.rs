@@ -19,18 +19,14 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("kubeadm", |arguments| kubeadm_cmd::main(arguments)),
     ("kubectl", |arguments| kubectl_cmd::main(arguments)),
     ("kubelet", |arguments| kubelet_cmd::main(arguments)),
-    ("kubeproxy", |arguments| kubeproxy_cmd::main(arguments)),
+    ("kubeproxy", |arguments| {
+        give_back_at_once();
+        kubeproxy_cmd::main(arguments)
+    }),
     ("scheduler", |arguments| scheduler_cmd::main(arguments)),
 ];
 
 fn main() -> ExitCode {
-    daemon::collect_by(|| {
-        // SAFETY: it may be called at any time, by any thread.
-        #[expect(unsafe_code, reason = "there is no safe door to it")]
-        unsafe {
-            libmimalloc_sys::mi_collect(true)
-        }
-    });
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(program) = arguments.first().and_then(program) {
         return program(arguments.into_iter());
@@ -47,6 +43,18 @@ fn main() -> ExitCode {
         "\nFor example:\n  minik8s kubeadm init\n\nCalled by the name of a program (ln -s minik8s kubectl), it is that program."
     );
     ExitCode::from(2)
+}
+
+/// The number of mimalloc's `purge_delay`, which the crate has no name for.
+const PURGE_DELAY_MS: i32 = 15;
+
+/// Free memory is given back at once: for a program that comes to rest after a burst, and would keep what it took.
+fn give_back_at_once() {
+    // SAFETY: it sets a number, before any other thread is there.
+    #[expect(unsafe_code, reason = "there is no safe door to it")]
+    unsafe {
+        libmimalloc_sys::mi_option_set(PURGE_DELAY_MS, 0);
+    }
 }
 
 fn program(name: &OsString) -> Option<Program> {

@@ -16,7 +16,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 pub use health::serve_health;
-pub use memory::collect_by;
 
 /// Parses the arguments, and runs `run` until it ends; SIGTERM and SIGINT cancel the token that it is given.
 ///

@@ -1,30 +1,16 @@
-//! Memory that only the start of a program needs, or what came in a burst.
+//! Memory that only the start of a program needs.
 
 use std::ptr::with_exposed_provenance_mut;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 /// By then a program has read its flags, made its keys and filled its caches.
 const STARTED: Duration = Duration::from_secs(10);
 
-/// An allocator gives back what is free when it is asked for more, which a program that has come to rest does not.
-const COLLECT_EVERY: Duration = Duration::from_secs(60);
-static COLLECT: OnceLock<fn()> = OnceLock::new();
-
-/// How the allocator gives back what is free: told by whoever has chosen the allocator.
-pub fn collect_by(collect: fn()) {
-    let _ = COLLECT.set(collect);
-}
-
 /// Once the program has started, unmaps its own code: most of it ran once. What is used again comes from the page cache,
-/// a few megabytes of some thirty. From then on, has free memory given back now and then.
+/// a few megabytes of some thirty.
 pub async fn release_after_start() {
     tokio::time::sleep(STARTED).await;
     release();
-    while let Some(collect) = COLLECT.get() {
-        collect();
-        tokio::time::sleep(COLLECT_EVERY).await;
-    }
 }
 
 fn release() {

@@ -32,7 +32,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "apiserver-cmd",
             "controller-manager-cmd",
-            "daemon",
             "kubeadm-cmd",
             "kubectl-cmd",
             "kubelet-cmd",
