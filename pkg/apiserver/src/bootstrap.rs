@@ -117,7 +117,7 @@ async fn ensure_role(server: &Server, wanted: Value, context: &Context) -> Resul
     };
     let resource = server.registry.built_in("rbac.authorization.k8s.io", plural);
     let (namespace, name) = (object::namespace(&wanted).to_owned(), object::name(&wanted).to_owned());
-    let current = server.cached(&resource, &namespace, &name)?.map(|current| current.object);
+    let current = server.cached(&resource, &namespace, &name).await?.map(|current| current.object);
     match roles::reconcile(current.as_ref(), &wanted) {
         Reconcile::Nothing => Ok(()),
         Reconcile::Create(object) => {

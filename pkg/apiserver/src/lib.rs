@@ -24,6 +24,7 @@ mod compaction;
 pub mod config;
 mod connections;
 pub mod context;
+mod conversion;
 mod crds;
 pub mod decode;
 pub mod deletion;

@@ -1,6 +1,7 @@
 //! The resources being served: each kind with its cache. Built-in kinds are there from the start; custom ones come
 //! and go with their definitions.
 
+use crate::conversion::Converter;
 use crate::metrics::ResourceMetrics;
 use crate::nodes;
 use api::crd::Versions;
@@ -20,6 +21,8 @@ pub struct Resource {
     pub cache: Arc<Cache>,
     /// What was asked of it.
     pub metrics: Arc<ResourceMetrics>,
+    /// Who converts its objects from and to the version they are stored in, where that takes somebody else.
+    pub converter: Option<Converter>,
     /// How bytes of this version begin: others must be converted before they are sent.
     opening: Vec<u8>,
 }
@@ -29,7 +32,8 @@ impl Resource {
     pub fn new(kind: Arc<Kind>, cache: Arc<Cache>) -> Resource {
         let opening =
             format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version()).into_bytes();
-        Resource { kind, cache, metrics: Arc::default(), opening }
+        let converter = kind.versions.as_ref().and_then(Converter::new);
+        Resource { kind, cache, metrics: Arc::default(), converter, opening }
     }
 
     /// All objects, or those of one namespace, as the cache shows them now.

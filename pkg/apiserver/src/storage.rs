@@ -90,28 +90,27 @@ impl Server {
     /// The object now, or 404.
     pub async fn read(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Current> {
         self.catch_up().await?;
-        self.cached(resource, namespace, name)?.ok_or_else(|| ApiError::not_found(&resource.kind, name))
+        self.cached(resource, namespace, name).await?.ok_or_else(|| ApiError::not_found(&resource.kind, name))
     }
 
     /// The object as the cache shows it.
-    pub fn cached(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Current>> {
+    pub async fn cached(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Current>> {
         let Some(cached) = resource.cache.get(namespace, name) else { return Ok(None) };
-        Ok(Some(Current {
-            object: in_version(&resource.kind, parse(cached.as_json())?),
-            revision: cached.revision(),
-        }))
+        let object = resource.in_version(self, parse(cached.as_json())?).await?;
+        Ok(Some(Current { object, revision: cached.revision() }))
     }
 
     /// Writes a new object, together with other writes that must happen with it or not at all. What was in the way
     /// comes back as the key that was taken.
     pub async fn insert(
         &self,
-        kind: &Kind,
+        resource: &Resource,
         object: &Value,
         mut writes: Vec<Write>,
     ) -> Result<Result<Inserted, TakenKey>> {
+        let kind = &*resource.kind;
         let key = kind.key(object::namespace(object), object::name(object));
-        let value = self.seal(kind, &key, object)?;
+        let value = self.sealed(resource, &key, object).await?;
         let is_as_stored = kind.convert.is_none() && kind.stored_version.is_none() && !is_secret(kind);
         let plain = is_as_stored.then(|| value.clone());
         writes.insert(0, Write { key, expect: Expect::Absent, value: Some(value) });
@@ -136,7 +135,7 @@ impl Server {
         dry_run: bool,
         mut decide: impl FnMut(&Value) -> Result<Change>,
     ) -> Result<Outcome> {
-        let mut attempt = self.attempt(resource, namespace, name, dry_run)?;
+        let mut attempt = self.attempt(resource, namespace, name, dry_run).await?;
         loop {
             let decision = attempt.current().and_then(&mut decide);
             if let Some(outcome) = attempt.settle(decision).await? {
@@ -146,14 +145,14 @@ impl Server {
     }
 
     /// Begins to change one object: [`Server::modify`], step by step, for decisions that others must be asked for.
-    pub fn attempt<'a>(
+    pub async fn attempt<'a>(
         &'a self,
         resource: &'a Resource,
         namespace: &'a str,
         name: &'a str,
         dry_run: bool,
     ) -> Result<Attempt<'a>> {
-        let current = self.cached(resource, namespace, name)?;
+        let current = self.cached(resource, namespace, name).await?;
         Ok(Attempt { server: self, resource, namespace, name, dry_run, current, is_fresh: false, settled: 0 })
     }
 
@@ -163,6 +162,12 @@ impl Server {
             // It is written all the same if the caches are behind for long.
             let _ = tokio::time::timeout(CACHE_TIMEOUT, self.registry.hub().wait(revision)).await;
         }
+    }
+
+    /// [`Server::seal`], after whatever conversion it takes.
+    async fn sealed(&self, resource: &Resource, key: &str, object: &Value) -> Result<Bytes> {
+        let converted = resource.to_stored(self, object).await?;
+        self.seal(&resource.kind, key, converted.as_ref().unwrap_or(object))
     }
 
     /// The bytes to store for an object: in the stored version, without resourceVersion, sealed if it is secret.
@@ -189,16 +194,16 @@ impl Server {
     }
 
     /// An entry of the store as an object.
-    pub fn opened(&self, kind: &Kind, entry: &Entry) -> Result<Current> {
+    pub async fn opened(&self, resource: &Resource, entry: &Entry) -> Result<Current> {
         let plain = self.encryption.open(&entry.key, &entry.value).map_err(|error| {
             tracing::error!(%error, key = entry.key, "cannot open a stored value");
             ApiError::internal("a stored object cannot be decrypted; see the server's log")
         })?;
         let mut object = parse(&object::served(&plain.value, entry.modified))?;
-        if let Some(versions) = &kind.versions {
+        if let Some(versions) = &resource.kind.versions {
             versions.read(&mut object);
         }
-        Ok(Current { object: in_version(kind, object), revision: entry.modified })
+        Ok(Current { object: resource.in_version(self, object).await?, revision: entry.modified })
     }
 }
 
@@ -234,7 +239,7 @@ impl Attempt<'_> {
             self.is_fresh = true;
             let before = self.current.as_ref().map(|current| current.revision);
             server.catch_up().await?;
-            let latest = server.cached(self.resource, self.namespace, self.name)?;
+            let latest = server.cached(self.resource, self.namespace, self.name).await?;
             if latest.as_ref().map(|latest| latest.revision) != before {
                 self.current = latest;
                 return Ok(None);
@@ -252,7 +257,10 @@ impl Attempt<'_> {
             }));
         }
         let key = kind.key(self.namespace, self.name);
-        let sealed = value.as_ref().map(|value| server.seal(kind, &key, value)).transpose()?;
+        let sealed = match &value {
+            Some(value) => Some(server.sealed(self.resource, &key, value).await?),
+            None => None,
+        };
         let expect = Expect::Revision(self.present().revision);
         let mut all = vec![Write { key: key.clone(), expect, value: sealed }];
         all.extend(writes);
@@ -272,14 +280,17 @@ impl Attempt<'_> {
                 }))
             }
             Err(store::Error::Conflict { key: on, current: entry }) if on == key => {
-                self.current = entry.map(|entry| server.opened(kind, &entry)).transpose()?;
+                self.current = match entry {
+                    Some(entry) => Some(server.opened(self.resource, &entry).await?),
+                    None => None,
+                };
                 self.is_fresh = true;
                 Ok(None)
             }
             // Something that had to be written along was taken by somebody else: decide anew.
             Err(store::Error::Conflict { .. }) => {
                 server.catch_up().await?;
-                self.current = server.cached(self.resource, self.namespace, self.name)?;
+                self.current = server.cached(self.resource, self.namespace, self.name).await?;
                 Ok(None)
             }
             Err(error) => Err(error.into()),

@@ -12,6 +12,8 @@ pub struct Versions {
     schemas: BTreeMap<Box<str>, Arc<CustomSchema>>,
     /// What selectors may name in any served version.
     pub selectable_fields: Vec<String>,
+    /// Who converts between versions (`spec.conversion.webhook`), where more than the name differs.
+    pub conversion_webhook: Option<Value>,
 }
 
 impl Versions {
@@ -26,7 +28,9 @@ impl Versions {
         let mut fields: Vec<String> = served.flat_map(selectable_fields).collect();
         fields.sort_unstable();
         fields.dedup();
-        Versions { schemas: schemas.collect(), selectable_fields: fields }
+        let conversion = &definition["spec"]["conversion"];
+        let webhook = (text(conversion, "strategy") == "Webhook").then(|| conversion["webhook"].clone());
+        Versions { schemas: schemas.collect(), selectable_fields: fields, conversion_webhook: webhook }
     }
 
     pub(super) fn schema(&self, version: &str) -> Option<&Arc<CustomSchema>> {
@@ -36,10 +40,20 @@ impl Versions {
     /// Makes a stored object what the definition says now, by the version it was stored in: it may say more, or less,
     /// than when the object was written.
     pub fn read(&self, object: &mut Value) {
-        let version = object["apiVersion"].as_str().and_then(|text| text.rsplit('/').next());
-        if let Some(schema) = version.and_then(|version| self.schema(version)) {
+        if let Some(schema) = self.schema_of(object) {
             schema.prune(object);
             schema.default(object);
         }
+    }
+
+    /// Removes from an object what its version does not have.
+    pub fn prune(&self, object: &mut Value) {
+        if let Some(schema) = self.schema_of(object) {
+            schema.prune(object);
+        }
+    }
+
+    fn schema_of(&self, object: &Value) -> Option<&Arc<CustomSchema>> {
+        self.schema(object["apiVersion"].as_str()?.rsplit('/').next()?)
     }
 }

@@ -92,7 +92,7 @@ pub async fn create(
             return Ok(Created { object: new, json: None });
         }
         let own_key = kind.key(object::namespace(&new), object::name(&new));
-        match server.insert(kind, &new, writes).await? {
+        match server.insert(resource, &new, writes).await? {
             Ok(Inserted { revision, json }) => {
                 set_revision(&mut new, revision);
                 return Ok(Created { object: new, json });

@@ -77,7 +77,8 @@ pub async fn delete(
     context: &Context,
 ) -> Result<Outcome> {
     let kind = &resource.kind;
-    let mut attempt = server.attempt(resource, namespace_of(kind, namespace), name, context.dry_run)?;
+    let namespace = namespace_of(kind, namespace);
+    let mut attempt = server.attempt(resource, namespace, name, context.dry_run).await?;
     let outcome = loop {
         let decision = match attempt.current() {
             Ok(current) => decide(server, resource, current, options, context).await,

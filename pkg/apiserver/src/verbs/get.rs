@@ -5,7 +5,7 @@ use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::storage::{in_version, parse};
+use crate::storage::parse;
 use crate::verbs::update::namespace_of;
 use http::StatusCode;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     if call.wanted.is_plain() && resource.is_ready_made(object.as_json()) {
         return Ok(answer::json_bytes(StatusCode::OK, object.json()));
     }
-    let object = in_version(&resource.kind, parse(object.as_json())?);
+    let object = resource.in_version(server, parse(object.as_json())?).await?;
     answer::shaped(resource, call, StatusCode::OK, object)
 }
 

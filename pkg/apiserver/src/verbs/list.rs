@@ -5,6 +5,7 @@
 
 use crate::answer::{self, Answer};
 use crate::body::{Body, Item, ListBody};
+use crate::conversion::selects;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::negotiate::Shape;
@@ -34,15 +35,16 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
             metadata["remainingItemCount"] = remaining.into();
         }
     }
-    if call.wanted.is_plain() {
+    if call.wanted.is_plain() && resource.converter.is_none() {
         return joined(resource, &metadata, found.objects);
     }
-    let values: Vec<Value> = found
-        .objects
-        .iter()
-        .map(|object| Ok(in_version(kind, parse(object.as_json())?)))
-        .collect::<Result<_>>()?;
+    let values = in_versions(server, resource, &found.objects).await?;
     shaped(kind, call, values, metadata)
+}
+
+async fn in_versions(server: &Server, resource: &Resource, objects: &[Arc<Object>]) -> Result<Vec<Value>> {
+    let stored = objects.iter().map(|object| parse(object.as_json())).collect::<Result<_>>()?;
+    resource.all_in_version(server, stored).await
 }
 
 /// A list in the shape and format the client wants.
@@ -94,7 +96,9 @@ fn as_item(kind: &Kind, mut object: Value) -> Value {
 /// The objects that a collection request is about.
 pub async fn select(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Listing> {
     let kind = &*resource.kind;
-    let scope = scope(kind, call)?;
+    let mut scope = scope(kind, call)?;
+    let fields;
+    (scope.fields, fields) = resource.divide(scope.fields);
     let limit = call.query.int("limit")?.filter(|limit| *limit > 0).map_or(0, |limit| limit as usize);
     let version = call.query.get("resourceVersion");
     let exact = matches_exactly(call)?;
@@ -116,13 +120,21 @@ pub async fn select(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         Some(revision) => wait_for(server, Some(&revision.to_string())).await?,
         None => wait_for(server, version).await?,
     }
-    resource.cache.list(&scope, Page { after: &after, limit, revision }).map_err(|error| match error {
+    let found = resource.cache.list(&scope, Page { after: &after, limit, revision });
+    let mut found = found.map_err(|error| match error {
         listwatch::Error::TooOld { asked, oldest } if after.is_empty() => {
             ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
         }
         listwatch::Error::TooOld { .. } => continue_expired(&after),
         other => other.into(),
-    })
+    })?;
+    if !fields.is_everything() {
+        let values = in_versions(server, resource, &found.objects).await?;
+        let mut is_selected = values.iter().map(|value| selects(&fields, value));
+        found.objects.retain(|_| is_selected.next().unwrap_or_default());
+        found.remaining = None;
+    }
+    Ok(found)
 }
 
 /// `resourceVersionMatch`, and which combinations make sense.

@@ -130,7 +130,7 @@ pub async fn change(
     mut compute: impl FnMut(&Value) -> Result<Value>,
 ) -> Result<Outcome> {
     let namespace = namespace_of(&resource.kind, namespace);
-    let mut attempt = server.attempt(resource, namespace, name, context.dry_run)?;
+    let mut attempt = server.attempt(resource, namespace, name, context.dry_run).await?;
     loop {
         let decision = match attempt.current().and_then(|current| Ok((compute(current)?, current))) {
             Ok((new, current)) => write::changed_object(server, resource, new, current, part, context).await,

@@ -5,19 +5,21 @@
 
 use crate::answer::{self, Answer};
 use crate::body::Body;
+use crate::conversion::selects;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::negotiate::Shape;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::storage::{in_version, parse};
+use crate::storage::{in_version, parse, set_revision};
 use crate::verbs::get::{parse_version, wait_for};
 use crate::verbs::list;
+use api::selector::FieldSelector;
 use api::{Kind, Value, table};
 use bytes::{Bytes, BytesMut};
 use futures::stream;
 use http::StatusCode;
-use listwatch::{Batch, Chunk, Event, Since, Watcher};
+use listwatch::{Batch, Chunk, Event, EventType, Since, Watcher};
 use serde_json::json;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,7 +36,9 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Begins a watch.
 pub async fn handle(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_>) -> Result<Answer> {
-    let scope = list::scope(&resource.kind, call)?;
+    let mut scope = list::scope(&resource.kind, call)?;
+    let fields;
+    (scope.fields, fields) = resource.divide(scope.fields);
     let since = since(server, call).await?;
     let watcher = resource.cache.watch(scope, since)?;
     let encoding = match call.wanted.shape {
@@ -50,6 +54,8 @@ pub async fn handle(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<
         server: server.clone(),
         resource: resource.clone(),
         watcher,
+        fields,
+        pending: None,
         encoding,
         wants_bookmarks: bookmarks,
         alarm: Box::pin(tokio::time::sleep(lasts.min(BOOKMARK_INTERVAL))),
@@ -119,6 +125,10 @@ struct Session {
     server: Arc<Server>,
     resource: Arc<Resource>,
     watcher: Watcher,
+    /// What only converted objects can tell.
+    fields: FieldSelector,
+    /// What was told but not sent, while somebody is asked to convert it.
+    pending: Option<Batch>,
     encoding: Encoding,
     wants_bookmarks: bool,
     /// When to look at the time: for the next bookmark, or for the end.
@@ -140,7 +150,14 @@ impl Session {
         }
         let bytes = tokio::select! {
             biased;
-            bytes = news(&mut self.watcher, &self.resource, &mut self.encoding) => match bytes {
+            bytes = news(
+                &self.server,
+                &self.resource,
+                &mut self.watcher,
+                &mut self.pending,
+                &self.fields,
+                &mut self.encoding,
+            ) => match bytes {
                 Ok(Some(bytes)) => bytes,
                 // The watcher was too slow, or the cache was read anew: the client resumes from where it is.
                 Ok(None) => return None,
@@ -169,15 +186,22 @@ impl Session {
         Some((bytes, self))
     }
 
-    /// How far the watch is; nothing while it is still telling the present state.
+    /// How far the watch is; nothing while it is still telling the present state, or something is not yet sent.
     fn bookmark(&mut self) -> Option<Bytes> {
-        let revision = self.watcher.revision()?;
+        let revision = self.watcher.revision().filter(|_| self.pending.is_none())?;
         Some(bookmark(&self.resource.kind, &self.encoding, revision, false))
     }
 }
 
 /// Waits for events and encodes them. Cancelled and called again, it loses nothing.
-async fn news(watcher: &mut Watcher, resource: &Resource, encoding: &mut Encoding) -> Result<Option<Bytes>> {
+async fn news(
+    server: &Server,
+    resource: &Resource,
+    watcher: &mut Watcher,
+    pending: &mut Option<Batch>,
+    fields: &FieldSelector,
+    encoding: &mut Encoding,
+) -> Result<Option<Bytes>> {
     // What the cache holds is what built-in kinds of the stored version are sent as.
     if matches!(encoding, Encoding::Object)
         && resource.kind.convert.is_none()
@@ -189,17 +213,57 @@ async fn news(watcher: &mut Watcher, resource: &Resource, encoding: &mut Encodin
             Err(_) => None,
         });
     }
-    match watcher.next().await {
-        Ok(Batch::InitialEventsEnd(revision)) => Ok(Some(bookmark(&resource.kind, encoding, revision, true))),
-        Ok(Batch::Events(events)) => {
+    if pending.is_none() {
+        let Ok(batch) = watcher.next().await else { return Ok(None) };
+        *pending = Some(batch);
+    }
+    let bytes = match pending {
+        Some(Batch::InitialEventsEnd(revision)) => bookmark(&resource.kind, encoding, *revision, true),
+        Some(Batch::Events(events)) if resource.converter.is_some() => {
+            converted(server, resource, events, fields, encoding).await?
+        }
+        Some(Batch::Events(events)) => {
             let mut out = BytesMut::new();
-            for event in &events {
+            for event in events {
                 out.extend_from_slice(&encode_event(event, resource, encoding)?);
             }
-            Ok(Some(out.freeze()))
+            out.freeze()
         }
-        Err(_) => Ok(None),
+        None => Bytes::new(),
+    };
+    *pending = None;
+    Ok(Some(bytes))
+}
+
+/// Events as they are to somebody who sees converted objects, and of these the selected ones.
+async fn converted(
+    server: &Server,
+    resource: &Resource,
+    events: &[Arc<Event>],
+    fields: &FieldSelector,
+    encoding: &mut Encoding,
+) -> Result<Bytes> {
+    let states = events.iter().flat_map(|event| [Some(&event.object), event.previous.as_ref()]).flatten();
+    let states = states.map(|object| parse(object.as_json())).collect::<Result<_>>()?;
+    let mut states = resource.all_in_version(server, states).await?.into_iter();
+    let mut out = BytesMut::new();
+    for event in events {
+        let object = states.next().unwrap_or_default();
+        let previous = event.previous.as_ref().and_then(|_| states.next());
+        let was_there = previous.as_ref().is_some_and(|previous| selects(fields, previous));
+        let is_there = event.kind != EventType::Deleted && selects(fields, &object);
+        let (kind, object) = match (was_there, is_there, previous) {
+            (false, false, _) => continue,
+            (false, true, _) => (EventType::Added, object),
+            (true, false, Some(mut previous)) => {
+                set_revision(&mut previous, event.revision);
+                (EventType::Deleted, previous)
+            }
+            (true, ..) => (event.kind, object),
+        };
+        out.extend_from_slice(&encode(kind, event.revision, object, resource, encoding));
     }
+    Ok(out.freeze())
 }
 
 fn encode_event(event: &Event, resource: &Resource, encoding: &mut Encoding) -> Result<Bytes> {
@@ -208,17 +272,28 @@ fn encode_event(event: &Event, resource: &Resource, encoding: &mut Encoding) -> 
         return Ok(event.line());
     }
     let object = in_version(kind, parse(event.object.as_json())?);
+    Ok(encode(event.kind, event.revision, object, resource, encoding))
+}
+
+fn encode(
+    ty: EventType,
+    revision: Revision,
+    object: Value,
+    resource: &Resource,
+    encoding: &mut Encoding,
+) -> Bytes {
+    let kind = &resource.kind;
     let object = match encoding {
         Encoding::Object => object,
         Encoding::Metadata => table::partial_object(&object),
         Encoding::Table { include, has_columns } => {
-            let metadata = json!({ "resourceVersion": event.revision.to_string() });
+            let metadata = json!({ "resourceVersion": revision.to_string() });
             let table = table::Table::new(kind);
             let rows = vec![table.row(&object, *include, jiff::Timestamp::now())];
             table.with_rows(metadata, rows, !std::mem::replace(has_columns, true))
         }
     };
-    Ok(line(event.kind.as_str(), &object))
+    line(ty.as_str(), &object)
 }
 
 fn bookmark(kind: &Kind, encoding: &Encoding, revision: Revision, ends_initial_events: bool) -> Bytes {

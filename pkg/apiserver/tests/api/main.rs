@@ -4,6 +4,7 @@
 mod admission;
 mod bad_input;
 mod control_plane;
+mod conversions;
 mod crds;
 mod crud;
 mod events;

@@ -26,15 +26,15 @@ const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 type Judge = fn(&str, &Value) -> Value;
 
 /// A webhook server, which remembers what it was asked.
-struct Webhook {
-    port: u16,
-    bundle: String,
+pub struct Webhook {
+    pub port: u16,
+    pub bundle: String,
     asked: Arc<Mutex<Vec<Value>>>,
     _tasks: JoinSet<()>,
 }
 
 impl Webhook {
-    async fn start(judge: Judge) -> Webhook {
+    pub async fn start(judge: Judge) -> Webhook {
         let now = jiff::Timestamp::now();
         let authority = Authority::create("webhooks", now).unwrap();
         let names = ["localhost", "hook.default.svc"].map(San::parse);
@@ -107,7 +107,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, judge: Judge, asked
                         response["patchType"] = "JSONPatch".into();
                     }
                     asked.lock().push(review["request"].clone());
-                    let answer = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});
+                    let answer = json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
                     Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(answer.to_string()))))
                 }
             });

@@ -24,6 +24,7 @@ use crate::server::Server;
 use crate::storage::{in_version, parse};
 use api::{Kind, Value, object};
 use futures::future::join_all;
+pub use call::Client;
 pub use hook::Hook;
 use hook::Subject;
 use parking_lot::Mutex;
