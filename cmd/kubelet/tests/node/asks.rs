@@ -45,8 +45,10 @@ fn volumes_ports_classes_and_sysctls() {
         post(&machine, claims, claim).await;
         let bound = json!({"status": {"phase": "Bound"}});
         machine.server().http().patch(&format!("{claims}/mine/status"), "merge", &bound).await.expect(200);
-        let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "usual"}, "handler": "runc"});
-        post(&machine, "/apis/node.k8s.io/v1/runtimeclasses", class).await;
+        for (name, handler) in [("usual", "runc"), ("unusual", "nobodys")] {
+            let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler});
+            post(&machine, "/apis/node.k8s.io/v1/runtimeclasses", class).await;
+        }
 
         let line = "echo $(cat /v/file) $(cat /proc/sys/kernel/shm_rmid_forced) $(df -k /mem | tail -n 1 | awk '{print $1, $2}'); \
                     mkdir /www; echo served > /www/index.html; exec busybox httpd -f -p 8080 -h /www";
@@ -79,7 +81,7 @@ fn volumes_ports_classes_and_sysctls() {
         let late = machine.until("late", "its time is over", |pod| pod["status"]["phase"] == "Failed").await;
         assert_eq!(late["status"]["reason"], "DeadlineExceeded");
         let never = machine.until("never", "it is there", |pod| !pod.is_null()).await;
-        assert!(!is_ready(&never), "of a class that there is not");
+        assert!(!is_ready(&never), "of a class whose runtime this node does not have");
 
         // Somebody looks in.
         let debugger = json!({"spec": {"ephemeralContainers": [{

@@ -20,7 +20,7 @@ async fn logs_have_the_format_that_everybody_reads() {
         "stdout F out".to_owned(),
         format!("stdout P {}", "x".repeat(16384)),
         format!("stdout F {}", "x".repeat(20000 - 16384)),
-        "stdout F no newline".to_owned(),
+        "stdout P no newline".to_owned(),
     ];
     assert_eq!(of("stdout"), expected);
     let text = std::fs::read_to_string(node.log(&pod, "main")).expect("a log");
