@@ -26,6 +26,8 @@ pub const PROGRAM: &str = "/usr/local/lib/minik8s/minik8s";
 pub const BIN: &str = "/usr/local/bin";
 /// Programs that people call, by the names linked in [`BIN`].
 pub const LINKS: [&str; 4] = ["minik8s", "kubeadm", "kubectl", "kubelet"];
+/// Where the kubelet's further flags stand, which kubeadm never writes.
+pub const KUBELET_DEFAULTS: &str = "/etc/default/kubelet";
 /// systemd's units.
 pub const UNITS: &str = "/etc/systemd/system";
 

@@ -102,6 +102,14 @@ pub fn write_identity(
     Ok(())
 }
 
+/// What whoever runs this machine adds to the kubelet's flags: `KUBELET_EXTRA_ARGS="--max-pods=50"`, as upstream has it.
+fn extra_arguments(defaults: &str) -> impl Iterator<Item = String> {
+    let line =
+        defaults.lines().filter_map(|line| line.trim().strip_prefix("KUBELET_EXTRA_ARGS=")).next_back();
+    let words = line.unwrap_or_default().trim().trim_matches(['"', '\'']).split_whitespace();
+    words.map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
 /// The services of a node.
 pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
     let config = layout::etc("kubelet.conf");
@@ -129,6 +137,8 @@ pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
     if !node.taints.is_empty() {
         kubelet.push(format!("--register-with-taints={}", node.taints.join(",")));
     }
+    let own = std::fs::read_to_string(layout::KUBELET_DEFAULTS).unwrap_or_default();
+    kubelet.extend(extra_arguments(&own));
     // kube-proxy reads what every node may read, as the node that it runs on.
     let kubeproxy = vec![
         layout::PROGRAM.to_owned(),
@@ -143,4 +153,20 @@ pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
         Service { name: "kubelet".to_owned(), command: kubelet },
         Service { name: "kubeproxy".to_owned(), command: kubeproxy },
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_flags_of_its_own() {
+        let check = |text: &str, expected: &[&str]| {
+            assert_eq!(extra_arguments(text).collect::<Vec<_>>(), expected, "{text}");
+        };
+        check("", &[]);
+        check("# KUBELET_EXTRA_ARGS=--v=1\nOTHER=x\n", &[]);
+        check("KUBELET_EXTRA_ARGS=\"--max-pods=50 --v=2\"\n", &["--max-pods=50", "--v=2"]);
+        check("KUBELET_EXTRA_ARGS=--a\nKUBELET_EXTRA_ARGS='--b'\n", &["--b"]);
+    }
 }

@@ -120,8 +120,8 @@ pub struct Flags {
     /// ... until it is less full than this.
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub image_gc_low_threshold: u64,
-    /// Pods have to go when less than this is left of the node.
-    #[arg(long, default_value = HARD)]
+    /// Pods have to go when less than this is left of the node; said twice, the last counts.
+    #[arg(long, default_value = HARD, overrides_with = "eviction_hard")]
     pub eviction_hard: Thresholds,
     /// How long the node says that it is short of something after it has ceased to be, in seconds.
     #[arg(long, default_value = "5m", value_parser = duration)]

@@ -30,7 +30,7 @@ pub use etcd::{EtcdServer, EtcdTls};
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use http::{Answer, Event, Http, Watch};
 pub use kubectl::kubectl;
-pub use machine::{Machine, Switch};
+pub use machine::{Machine, ROOM_ENOUGH, Switch};
 pub use port::Port;
 pub use script::{run_script, testcases};
 pub use server::{Engine, TestServer};

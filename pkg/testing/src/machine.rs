@@ -12,6 +12,8 @@
 
 mod disk;
 
+pub use disk::ROOM_ENOUGH;
+
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ pub fn kubelet(program: &Path, name: &str, containerd: &Containerd, server: Opti
         "--address",
         "127.0.0.1",
     ]);
-    command.args(["--pod-cidr", "10.77.0.0/24", "--resolv-conf", "/dev/null"]);
+    command.args(["--pod-cidr", "10.77.0.0/24", "--resolv-conf", "/dev/null", testing::ROOM_ENOUGH]);
     command.arg(format!("--container-runtime-endpoint=unix://{}", containerd.socket().display()));
     command.arg("--cgroup-root").arg(containerd.cgroup());
     for (flag, folder) in [

@@ -31,6 +31,10 @@ const FOLDERS: [&str; 18] = [
     "root/var/spool",
 ];
 
+/// How full the disk is that all these machines share is not their kubelets' business.
+pub const ROOM_ENOUGH: &str =
+    "--eviction-hard=nodefs.available<1Mi,imagefs.available<1Mi,memory.available<1Mi";
+
 /// What in `/etc` belongs to a cluster that this machine may be part of, or starts at its boot.
 const NOT_ITS_OWN: [&str; 14] = [
     "kubernetes",
@@ -72,6 +76,8 @@ pub fn install(disk: &Path, name: &str) -> io::Result<()> {
     fs::write(etc.join("machine-id"), fs::read_to_string("/proc/sys/kernel/random/uuid")?.replace('-', ""))?;
     fs::create_dir_all(etc.join("containerd"))?;
     fs::write(etc.join("containerd/config.toml"), CONTAINERD)?;
+    fs::create_dir_all(etc.join("default"))?;
+    fs::write(etc.join("default/kubelet"), format!("KUBELET_EXTRA_ARGS={ROOM_ENOUGH}\n"))?;
     install_units(&etc.join("systemd/system"))
 }
 
