@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 /// Changes are written to disk together, this long after the first.
-const SAVE_AFTER: Duration = Duration::from_secs(2);
+const SAVE_AFTER: Duration = Duration::from_millis(200);
 /// Where much is known, writing it takes long: no more than one part in so many of the time is spent on it.
 const SAVE_SHARE: u32 = 50;
 
