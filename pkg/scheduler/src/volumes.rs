@@ -203,6 +203,10 @@ impl Cluster {
     /// What the claims of a class need, or why no node can do.
     pub(crate) fn needs(&self, class: u32) -> Result<Option<Needs>, String> {
         let class = &self.classes[class];
+        if !class.key.spec.resource_claims.is_empty() {
+            // Devices are not handed out here, and a pod must not start without those that it asks for.
+            return Err("cannot allocate all claims".to_owned());
+        }
         if class.claims.is_empty() {
             return Ok(None);
         }

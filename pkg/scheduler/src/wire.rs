@@ -89,6 +89,8 @@ pub struct PodSpec {
     pub topology_spread_constraints: Vec<SpreadConstraint>,
     /// `spec.volumes`
     pub volumes: Vec<Volume>,
+    /// `spec.resourceClaims`
+    pub resource_claims: Vec<Named>,
     /// `spec.schedulingGates`
     pub scheduling_gates: Vec<Named>,
     /// `spec.priority`

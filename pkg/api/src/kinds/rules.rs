@@ -4,6 +4,7 @@ use crate::field::{Errors, Field, FieldError, Reason};
 use crate::kind::{Column, column};
 use crate::{names, object};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 /// A number that is not negative, or a percentage.
@@ -92,6 +93,21 @@ pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
         parts.collect::<Vec<_>>().join(".").parse().ok()
     };
     text.parse().ok().or_else(without_zeros).map(|ip: IpAddr| ip.to_canonical())
+}
+
+/// Versions of the reviews that a webhook understands: each once, and one of those that the server sends.
+pub(crate) fn validate_review_versions(versions: &Field<'_>, errors: &mut Errors) {
+    let mut seen = HashSet::new();
+    for version in versions.items() {
+        if seen.insert(version.text().to_owned()) {
+            version.conforms(names::is_dns1035_label, errors);
+        } else {
+            version.invalid("duplicate version", errors);
+        }
+    }
+    if !versions.items().any(|version| matches!(version.text(), "v1" | "v1beta1")) {
+        versions.invalid("must include at least one of v1, v1beta1", errors);
+    }
 }
 
 /// The kind and the name of another object: there, and fit for a path.

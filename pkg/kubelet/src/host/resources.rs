@@ -68,7 +68,7 @@ pub(crate) fn of_container(pod: &Pod, container: &Container, capacity: &Capacity
     }
 }
 
-/// Limits of a pod as a whole. It is limited only if all of its containers are.
+/// Limits of a pod as a whole. It is limited only if all of its containers are; what its runtime takes comes on top.
 pub(crate) fn of_pod(pod: &Pod, pids_limit: i64) -> Resources {
     let requests = pod_requests(&spec_of(pod));
     let milli = requests.get("cpu").map_or(0, Quantity::milli_value);
@@ -78,7 +78,7 @@ pub(crate) fn of_pod(pod: &Pod, pids_limit: i64) -> Resources {
         .iter()
         .chain(spec.init_containers.iter().flatten().filter(|container| crate::plan::is_sidecar(container)))
         .collect();
-    let total = |name: &str, value: fn(&Quantity) -> i64| -> Option<i64> {
+    let of_containers = |name: &str, value: fn(&Quantity) -> i64| -> Option<i64> {
         if let Some(own) = spec.resources.as_ref().and_then(|r| amount(r.limits.as_ref(), name)) {
             return Some(value(&own));
         }
@@ -92,6 +92,10 @@ pub(crate) fn of_pod(pod: &Pod, pids_limit: i64) -> Resources {
             amount(resources.limits.as_ref(), name).map(|amount| value(&amount))
         });
         Some(most_init.max().unwrap_or(0).max(sum))
+    };
+    let total = |name: &str, value: fn(&Quantity) -> i64| {
+        let overhead = amount(spec.overhead.as_ref(), name).map_or(0, |amount| value(&amount));
+        Some(of_containers(name, value)? + overhead)
     };
     let cpu_limit = total("cpu", Quantity::milli_value);
     Resources {
@@ -149,6 +153,11 @@ mod tests {
             (512, 100_000, 128 << 20)
         );
         assert_eq!(whole.pids_limit, 100);
+        let mut heavy = one.clone();
+        heavy.spec.as_mut().expect("a spec").overhead =
+            serde_json::from_value(json!({"cpu": "250m", "memory": "16Mi"})).expect("amounts");
+        let heavy = of_pod(&heavy, 0);
+        assert_eq!((heavy.cpu_shares, heavy.cpu_quota_us, heavy.memory_limit_bytes), (768, 125_000, 144 << 20));
         let open = of_pod(&pod(&[half, json!({})]), 0);
         assert_eq!((open.cpu_quota_us, open.memory_limit_bytes), (0, 0), "one container without limits");
     }

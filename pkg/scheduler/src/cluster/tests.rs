@@ -215,6 +215,14 @@ fn what_a_node_does_not_take_is_said_in_upstreams_words() {
             "persistentvolumeclaim \"data\" not found",
             NO_HELP,
         ),
+        (
+            "a claim for a device",
+            node("n1"),
+            None,
+            pod("p", json!({"containers": [{}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]})),
+            "cannot allocate all claims",
+            NO_HELP,
+        ),
     ];
     for (what, node, there, pod, expected, preemption) in cases {
         let mut node = node;

@@ -3,13 +3,13 @@
 use crate::expression::{Expression, MATCH_VARIABLES};
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Column, column};
+use crate::kinds::rules;
 use crate::object::{object_mut, set_default};
 use crate::{meta, names, printing};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const MOST_CONDITIONS: usize = 64;
 
 pub(super) fn columns() -> Vec<Column> {
@@ -69,7 +69,10 @@ fn validate(hook: &Field<'_>, errors: &mut Errors) {
     meta::validate_label_selector(&hook.get("objectSelector"), errors);
     validate_client(&hook.get("clientConfig"), errors);
     validate_conditions(&hook.get("matchConditions"), errors);
-    validate_review_versions(&hook.get("admissionReviewVersions"), errors);
+    let versions = hook.get("admissionReviewVersions");
+    if versions.required_because("must specify one of v1, v1beta1", errors) {
+        rules::validate_review_versions(&versions, errors);
+    }
 }
 
 fn validate_name(name: &Field<'_>, errors: &mut Errors) {
@@ -223,22 +226,5 @@ fn validate_conditions(conditions: &Field<'_>, errors: &mut Errors) {
                 name.duplicate(errors);
             }
         }
-    }
-}
-
-fn validate_review_versions(versions: &Field<'_>, errors: &mut Errors) {
-    if !versions.required_because("must specify one of v1, v1beta1", errors) {
-        return;
-    }
-    let mut seen = HashSet::new();
-    for version in versions.items() {
-        if seen.insert(version.text().to_owned()) {
-            version.conforms(names::is_dns1035_label, errors);
-        } else {
-            version.invalid("duplicate version", errors);
-        }
-    }
-    if !versions.items().any(|version| REVIEW_VERSIONS.contains(&version.text())) {
-        versions.invalid("must include at least one of v1, v1beta1", errors);
     }
 }

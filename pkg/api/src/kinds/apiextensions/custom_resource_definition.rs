@@ -295,23 +295,8 @@ fn validate_conversion(conversion: &Field<'_>, errors: &mut Errors) {
         let url = client.get("url");
         url.invalid("'https' is the only allowed URL scheme; desired format: https://host[/path]", errors);
     }
-    validate_review_versions(&versions, errors);
-}
-
-fn validate_review_versions(versions: &Field<'_>, errors: &mut Errors) {
-    if !versions.required(errors) {
-        return;
-    }
-    let mut seen = HashSet::new();
-    for version in versions.items() {
-        if seen.insert(version.text().to_owned()) {
-            version.conforms(names::is_dns1035_label, errors);
-        } else {
-            version.invalid("duplicate version", errors);
-        }
-    }
-    if !versions.items().any(|version| matches!(version.text(), "v1" | "v1beta1")) {
-        versions.invalid("must include at least one of v1, v1beta1", errors);
+    if versions.required(errors) {
+        rules::validate_review_versions(&versions, errors);
     }
 }
 

@@ -90,8 +90,9 @@ impl Engine {
         if let Some(exit) = record::exit(container) {
             return Ok(exit.into());
         }
-        if let Some(task) = task.filter(|task| !matches!(task.status(), Status::Stopped | Status::Created)) {
-            let started_at = self.started_at(&container.id).unwrap_or_else(|| created_at(container));
+        let started_at = self.started_at(&container.id);
+        if let Some(task) = task.filter(|task| is_running(task.status(), started_at.is_some())) {
+            let started_at = started_at.unwrap_or_else(|| created_at(container));
             return Ok(ContainerState::Running { started_at, pid: task.pid });
         }
         let Some(exit) = self.exit_of(&container.id, record, task) else {
@@ -145,4 +146,27 @@ fn sorted(mut pod: PodView) -> PodView {
     pod.containers
         .sort_by(|a, b| (&a.name, a.attempt, a.created_at).cmp(&(&b.name, b.attempt, b.created_at)));
     pod
+}
+
+/// Whether a task runs. One that containerd cannot tell about, because its shim is being started or does not answer,
+/// does what it last did.
+fn is_running(status: Status, was_started: bool) -> bool {
+    match status {
+        Status::Unknown => was_started,
+        Status::Created | Status::Stopped => false,
+        Status::Running | Status::Paused | Status::Pausing => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_containerd_cannot_tell_about_does_what_it_last_did() {
+        assert!(!is_running(Status::Unknown, false));
+        assert!(is_running(Status::Unknown, true));
+        assert!(is_running(Status::Running, false), "its start is written down only after it");
+        assert!(!is_running(Status::Stopped, true));
+    }
 }
