@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    daemon::main_on(Some(1), arguments, "warn,kube_client=off,proxy=info,network=info", run)
+    daemon::main(daemon::Pace::Quiet, arguments, "warn,kube_client=off,proxy=info,network=info", run)
 }
 
 async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {

@@ -5,10 +5,6 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A create makes and drops some hundred small values: it takes a third less CPU time than with the C library's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Runs a program with its arguments, its own name first.
 type Program = fn(std::vec::IntoIter<OsString>) -> ExitCode;
 
@@ -23,16 +19,10 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("scheduler", |arguments| scheduler_cmd::main(arguments)),
 ];
 
-/// Those that make and drop so much that giving memory back each time would slow them down (a create takes 7 % longer).
-const BUSY: [&str; 2] = ["apiserver", "scheduler"];
-
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     for own_names in 0..2 {
-        if let Some((name, run)) = arguments.get(own_names).and_then(program) {
-            if !BUSY.contains(name) {
-                give_back_at_once();
-            }
+        if let Some(run) = arguments.get(own_names).and_then(program) {
             arguments.drain(..own_names);
             return run(arguments.into_iter());
         }
@@ -47,19 +37,7 @@ fn main() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The number of mimalloc's `purge_delay`, which the crate has no name for.
-const PURGE_DELAY_MS: i32 = 15;
-
-/// Free memory is given back at once: for a program that comes to rest after a burst, and would keep what it took.
-fn give_back_at_once() {
-    // SAFETY: it sets a number, before any other thread is there.
-    #[expect(unsafe_code, reason = "there is no safe door to it")]
-    unsafe {
-        libmimalloc_sys::mi_option_set(PURGE_DELAY_MS, 0);
-    }
-}
-
-fn program(name: &OsString) -> Option<&'static (&'static str, Program)> {
+fn program(name: &OsString) -> Option<Program> {
     let name = Path::new(name).file_name()?.to_str()?;
-    PROGRAMS.iter().find(|(program, _)| *program == name)
+    PROGRAMS.iter().find(|(program, _)| *program == name).map(|(_, run)| *run)
 }

@@ -7,14 +7,16 @@
 mod check;
 mod enums;
 mod facts;
+mod properties;
 
 pub use check::{TypeError, UnknownField};
+pub use properties::Properties;
 
 use crate::kinds;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// What every custom resource has as its metadata; apart from [`definitions`], which custom kinds must not need.
@@ -60,7 +62,7 @@ pub enum Type {
     /// An object with named members, or with arbitrary keys of one type.
     Object {
         /// Members by name.
-        properties: BTreeMap<Box<str>, Schema>,
+        properties: Properties,
         /// The type of all other members, where they are allowed.
         additional: Option<Box<Schema>>,
     },
@@ -261,12 +263,12 @@ impl Schema {
     fn embed_in(&self, value: &mut Value, scalars: bool) {
         match (&self.resolve().ty, value) {
             (Type::Object { properties, additional }, Value::Object(members)) => {
-                for (name, schema) in properties {
-                    if let Some(member) = members.get_mut(&**name) {
+                for (name, schema) in properties.iter() {
+                    if let Some(member) = members.get_mut(name) {
                         schema.embed_in(member, scalars);
                     } else if let Some(mut member) = schema.always_shown(scalars) {
                         schema.embed_in(&mut member, scalars);
-                        members.insert((**name).to_owned(), member);
+                        members.insert(name.to_owned(), member);
                     }
                 }
                 if let Some(schema) = additional {
@@ -349,7 +351,7 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
     match json.get("type").and_then(Value::as_str) {
         Some("object") => {
             let required = strings(json.get("required"));
-            let mut properties: BTreeMap<Box<str>, Schema> = json
+            let mut properties: Properties = json
                 .get("properties")
                 .and_then(Value::as_object)
                 .into_iter()
@@ -366,8 +368,7 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
                 add_identity(&mut properties);
                 // It is not always shown, and nobody around it decides what it may have.
                 if let Some(&index) = definitions().by_name.get(&*ObjectMeta::schema_name()) {
-                    properties
-                        .insert("metadata".into(), Schema { ty: Type::Ref(index), ..Schema::default() });
+                    properties.insert("metadata", Schema { ty: Type::Ref(index), ..Schema::default() });
                 }
             }
             let additional = match json.get("additionalProperties") {
@@ -395,11 +396,13 @@ fn compile_type(json: &Value, by_name: &HashMap<String, usize>) -> Type {
 }
 
 /// What every object has, whether or not its schema says so.
-fn add_identity(properties: &mut BTreeMap<Box<str>, Schema>) {
-    let text = || Schema { ty: Type::String(Format::Plain), ..Schema::default() };
-    properties.entry("apiVersion".into()).or_insert_with(text);
-    properties.entry("kind".into()).or_insert_with(text);
-    properties.insert("metadata".into(), OBJECT_META.clone());
+fn add_identity(properties: &mut Properties) {
+    for name in ["apiVersion", "kind"] {
+        if !properties.contains_key(name) {
+            properties.insert(name, Schema { ty: Type::String(Format::Plain), ..Schema::default() });
+        }
+    }
+    properties.insert("metadata", OBJECT_META.clone());
 }
 
 fn strings(list: Option<&Value>) -> Vec<Box<str>> {

@@ -17,10 +17,22 @@ use tokio_util::sync::CancellationToken;
 
 pub use health::serve_health;
 
+/// How a program spends its time, by which it gets threads and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Under load it works all the time: a thread for every core, and memory is kept for the next request.
+    Busy,
+    /// It works in bursts: a thread for every core, and memory that a burst took is given back at once.
+    Calm,
+    /// It hardly ever works: one thread, since each keeps memory that the others cannot use.
+    Quiet,
+}
+
 /// Parses the arguments, and runs `run` until it ends; SIGTERM and SIGINT cancel the token that it is given.
 ///
 /// `default_log` is what is logged where the variable `LOG` does not say otherwise, such as `warn,kubelet=info`.
 pub fn main<Flags, Run, Running>(
+    pace: Pace,
     arguments: impl Iterator<Item = OsString>,
     default_log: &str,
     run: Run,
@@ -30,22 +42,7 @@ where
     Run: FnOnce(Flags, CancellationToken) -> Running,
     Running: Future<Output = Result<()>>,
 {
-    main_on(None, arguments, default_log, run)
-}
-
-/// As [`main`], on so many threads besides the first. Each keeps memory that the others cannot use: a program that waits
-/// most of the time needs no more than one.
-pub fn main_on<Flags, Run, Running>(
-    threads: Option<usize>,
-    arguments: impl Iterator<Item = OsString>,
-    default_log: &str,
-    run: Run,
-) -> ExitCode
-where
-    Flags: Parser,
-    Run: FnOnce(Flags, CancellationToken) -> Running,
-    Running: Future<Output = Result<()>>,
-{
+    let keep = memory::give_back_at_once();
     let flags = match Flags::try_parse_from(arguments) {
         Ok(flags) => flags,
         Err(error) => {
@@ -60,7 +57,7 @@ where
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    match block_on(threads, flags, run) {
+    match block_on(pace, keep, flags, run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error:#}");
@@ -69,13 +66,15 @@ where
     }
 }
 
-fn block_on<Flags, Run, Running>(threads: Option<usize>, flags: Flags, run: Run) -> Result<()>
+fn block_on<Flags, Run, Running>(pace: Pace, keep: memory::Keep, flags: Flags, run: Run) -> Result<()>
 where
     Run: FnOnce(Flags, CancellationToken) -> Running,
     Running: Future<Output = Result<()>>,
 {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    threads.map(|threads| runtime.worker_threads(threads));
+    if pace == Pace::Quiet {
+        runtime.worker_threads(1);
+    }
     let runtime = runtime.enable_all().build().context("start the runtime")?;
     runtime.block_on(async {
         let shutdown = CancellationToken::new();
@@ -86,7 +85,7 @@ where
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             stop.cancel();
         });
-        tokio::spawn(memory::release_after_start());
+        tokio::spawn(memory::after_start((pace == Pace::Busy).then_some(keep)));
         run(flags, shutdown).await
     })
 }

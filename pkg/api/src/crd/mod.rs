@@ -29,9 +29,8 @@ pub use versions::Versions;
 use crate::field::Errors;
 use crate::kind::{Cell, Column, CustomSchema, Kind, Scope, Subresource};
 use crate::names::dns_subdomain_name;
-use crate::schema::{Format, Schema, Type, TypeError, UnknownField, definitions};
+use crate::schema::{Format, Properties, Schema, Type, TypeError, UnknownField, definitions};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 /// Where objects of every kind keep what all kinds share.
@@ -243,7 +242,7 @@ fn selectable_fields(version: &Value) -> Vec<String> {
 
 /// What all objects have, and anything else.
 static ENVELOPE: LazyLock<Schema> = LazyLock::new(|| {
-    let ty = Type::Object { properties: BTreeMap::new(), additional: Some(Box::default()) };
+    let ty = Type::Object { properties: Properties::default(), additional: Some(Box::default()) };
     let mut schema = Schema { ty, ..Schema::default() };
     add_object_meta(&mut schema);
     schema
@@ -253,12 +252,12 @@ static ENVELOPE: LazyLock<Schema> = LazyLock::new(|| {
 fn add_object_meta(schema: &mut Schema) {
     let Type::Object { properties, .. } = &mut schema.ty else { return };
     let scalar = Schema { ty: Type::String(Format::Plain), ..Schema::default() };
-    properties.insert("apiVersion".into(), scalar.clone());
-    properties.insert("kind".into(), scalar);
+    properties.insert("apiVersion", scalar.clone());
+    properties.insert("kind", scalar);
     let known =
         properties.get("metadata").is_some_and(|metadata| metadata.property("ownerReferences").is_some());
     if let Some(meta) = definitions().get(OBJECT_META).filter(|_| !known) {
-        properties.insert("metadata".into(), meta.clone());
+        properties.insert("metadata", meta.clone());
     }
 }
 

@@ -6,7 +6,6 @@ use api::schema::{ListType, Type};
 use k8s_openapi::api::{apps::v1 as apps, batch::v1 as batch, core::v1 as core};
 use proptest::prelude::*;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 pub(super) static DEPLOYMENT: LazyLock<Schema> = LazyLock::new(schema_of::<apps::Deployment>);
@@ -26,7 +25,7 @@ pub(super) fn context<'a>(manager: &'a str, second: i64) -> WriteContext<'a> {
 fn each_keyed_list(schema: &Schema, path: &str, visit: &mut dyn FnMut(&str, &Schema, &str, &Schema)) {
     match &schema.resolve().ty {
         Type::Object { properties, additional } => {
-            for (name, member) in properties {
+            for (name, member) in properties.iter() {
                 let keyed = member.merge_key.is_some() || matches!(member.list, ListType::Map(_));
                 if keyed {
                     visit(path, schema, name, member);
@@ -101,8 +100,8 @@ fn applying_without_one_element_removes_exactly_that_one_from_any_list() {
     all_kinds(&mut |path, parent, name, list| {
         let ListType::Map(keys) = &list.list else { return };
         let any = |name: &str| (name.into(), Schema::default());
-        let properties =
-            BTreeMap::from([("spec".into(), parent.clone()), any("metadata"), any("apiVersion")]);
+        let members = [("spec".into(), parent.clone()), any("metadata"), any("apiVersion")];
+        let properties = members.into_iter().collect();
         let root = Schema { ty: Type::Object { properties, additional: None }, ..Schema::default() };
         let all = elements(list, keys);
         let config =

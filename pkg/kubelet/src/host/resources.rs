@@ -157,7 +157,10 @@ mod tests {
         heavy.spec.as_mut().expect("a spec").overhead =
             serde_json::from_value(json!({"cpu": "250m", "memory": "16Mi"})).expect("amounts");
         let heavy = of_pod(&heavy, 0);
-        assert_eq!((heavy.cpu_shares, heavy.cpu_quota_us, heavy.memory_limit_bytes), (768, 125_000, 144 << 20));
+        assert_eq!(
+            (heavy.cpu_shares, heavy.cpu_quota_us, heavy.memory_limit_bytes),
+            (768, 125_000, 144 << 20)
+        );
         let open = of_pod(&pod(&[half, json!({})]), 0);
         assert_eq!((open.cpu_quota_us, open.memory_limit_bytes), (0, 0), "one container without limits");
     }

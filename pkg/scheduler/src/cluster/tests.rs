@@ -219,7 +219,10 @@ fn what_a_node_does_not_take_is_said_in_upstreams_words() {
             "a claim for a device",
             node("n1"),
             None,
-            pod("p", json!({"containers": [{}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]})),
+            pod(
+                "p",
+                json!({"containers": [{}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}),
+            ),
             "cannot allocate all claims",
             NO_HELP,
         ),
