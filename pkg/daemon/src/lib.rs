@@ -85,7 +85,7 @@ where
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             stop.cancel();
         });
-        tokio::spawn(memory::after_start((pace == Pace::Busy).then_some(keep)));
+        tokio::spawn(memory::release((pace == Pace::Busy).then_some(keep)));
         run(flags, shutdown).await
     })
 }

@@ -4,7 +4,8 @@ use libmimalloc_sys::{mi_option_get, mi_option_set};
 use std::ptr::with_exposed_provenance_mut;
 use std::time::Duration;
 
-/// By then a program has read its flags, made its keys and filled its caches.
+/// By then a program has read its flags, made its keys and filled its caches; and so long after something happened it has
+/// come to rest.
 const STARTED: Duration = Duration::from_secs(10);
 
 /// A create makes and drops some hundred small values: it takes a third less CPU time than with the C library's.
@@ -36,18 +37,31 @@ fn keep(time: &Keep) {
 }
 
 /// Once the program has started, unmaps its own code: most of it ran once. What is used again comes from the page cache,
-/// a few megabytes of some thirty. Free memory is kept again, if so asked: to give back what the next create takes costs
-/// 7 % of its time.
-pub async fn after_start(time: Option<Keep>) {
-    tokio::time::sleep(STARTED).await;
-    time.iter().for_each(keep);
-    release();
+/// a few megabytes of some twenty. A program that rests does so from time to time; one that does not keeps free memory from
+/// then on, for as long as `busy` says: to give back what the next create takes costs 7 % of its time.
+pub async fn release(busy: Option<Keep>) {
+    let mut moments = tokio::time::interval_at(tokio::time::Instant::now() + STARTED, STARTED);
+    moments.tick().await;
+    let mappings = own_code();
+    unmap(&mappings);
+    if let Some(time) = busy {
+        return keep(&time);
+    }
+    loop {
+        moments.tick().await;
+        unmap(&mappings);
+    }
 }
 
-fn release() {
-    let Ok(smaps) = std::fs::read_to_string("/proc/self/smaps") else { return };
-    let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
-    for (start, length) in read_only(&smaps, &program.to_string_lossy()) {
+/// Where the program's file is mapped and only read.
+fn own_code() -> Vec<(usize, usize)> {
+    let Ok(smaps) = std::fs::read_to_string("/proc/self/smaps") else { return Vec::new() };
+    let Ok(program) = std::fs::read_link("/proc/self/exe") else { return Vec::new() };
+    read_only(&smaps, &program.to_string_lossy())
+}
+
+fn unmap(mappings: &[(usize, usize)]) {
+    for &(start, length) in mappings {
         // SAFETY: the range is a mapping of a file that nothing may write to and nothing has written to, so the kernel
         // maps the same bytes again at the next access.
         #[expect(unsafe_code, reason = "there is no safe door to madvise")]
@@ -111,15 +125,9 @@ Anonymous:             0 kB
 
     #[test]
     fn a_program_goes_on_without_its_pages() {
-        let resident = || {
-            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-            let program = std::env::current_exe().unwrap();
-            let mappings = read_only(&smaps, program.to_str().unwrap());
-            assert!(!mappings.is_empty(), "{smaps}");
-            mappings.len()
-        };
-        let before = resident();
-        release();
-        assert_eq!(resident(), before);
+        let mappings = own_code();
+        assert!(!mappings.is_empty());
+        unmap(&mappings);
+        assert_eq!(own_code(), mappings);
     }
 }

@@ -116,10 +116,26 @@ pub struct Place {
     pub terminating: bool,
     /// Where it is.
     pub node: Option<Box<str>>,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few endpoints have.
+#[derive(Clone, Debug, PartialEq)]
+struct Rare {
+    hostname: Option<Box<str>>,
+    hints: Option<EndpointHints>,
+}
+
+impl Place {
     /// Its name within a headless service.
-    pub hostname: Option<Box<str>>,
+    pub fn hostname(&self) -> Option<&str> {
+        self.rare.as_ref()?.hostname.as_deref()
+    }
+
     /// Whom it is meant for, if it says so.
-    pub hints: Option<Box<EndpointHints>>,
+    pub fn hints(&self) -> Option<&EndpointHints> {
+        self.rare.as_ref()?.hints.as_ref()
+    }
 }
 
 impl Slice {
@@ -186,14 +202,16 @@ fn place(endpoint: ApiEndpoint) -> Option<Place> {
         hints.for_zones.as_ref().is_some_and(|zones| !zones.is_empty())
             || hints.for_nodes.as_ref().is_some_and(|nodes| !nodes.is_empty())
     };
+    let hints = endpoint.hints.filter(any);
+    let hostname = endpoint.hostname.map(String::into_boxed_str);
+    let has_rare = hostname.is_some() || hints.is_some();
     Some(Place {
         address: endpoint.addresses.first()?.parse().ok()?,
         ready,
         serving: conditions.serving.unwrap_or(ready),
         terminating: conditions.terminating.unwrap_or(false),
         node: endpoint.node_name.map(String::into_boxed_str),
-        hostname: endpoint.hostname.map(String::into_boxed_str),
-        hints: endpoint.hints.filter(any).map(Box::new),
+        rare: has_rare.then(|| Box::new(Rare { hostname, hints })),
     })
 }
 
@@ -215,8 +233,8 @@ impl From<Slice> for EndpointSlice {
                 serving: Some(place.serving),
                 terminating: Some(place.terminating),
             }),
-            hints: place.hints.map(|hints| *hints),
-            hostname: place.hostname.map(Into::into),
+            hints: place.hints().cloned(),
+            hostname: place.hostname().map(Into::into),
             node_name: place.node.map(Into::into),
             ..ApiEndpoint::default()
         };
@@ -397,8 +415,8 @@ mod tests {
         assert_eq!(slice.happened_ms, Some(1_767_323_045_000));
         assert_eq!((slice.endpoints.len(), slice.ports.len()), (2, 2));
         let [first, second] = &*slice.endpoints else { panic!("two") };
-        assert!(first.ready && first.serving && !first.terminating && first.hints.is_some());
-        assert!(!second.ready && !second.serving && second.terminating && second.hints.is_none());
+        assert!(first.ready && first.serving && !first.terminating && first.hints().is_some());
+        assert!(!second.ready && !second.serving && second.terminating && second.hints().is_none());
         let text = serde_json::to_string(&slice).unwrap();
         assert!(!text.contains("targetRef") && !text.contains("uid"), "{text}");
         assert_eq!(serde_json::from_str::<Slice>(&text).unwrap(), slice);

@@ -149,7 +149,7 @@ fn endpoints_of<'a>(
         let served = slice.ports.iter().find(same);
         let Some(served) = served else { continue };
         for place in &slice.endpoints {
-            all_hinted &= place.hints.is_some() || !place.ready;
+            all_hinted &= place.hints().is_some() || !place.ready;
             found.push(read(place, served.number, here));
         }
     }
@@ -165,7 +165,7 @@ fn endpoints_of<'a>(
 }
 
 fn read(place: &Place, port: u16, here: &Here) -> Endpoint {
-    let hints = place.hints.as_deref();
+    let hints = place.hints();
     let nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).filter(|nodes| !nodes.is_empty());
     let zones = hints.and_then(|hints| hints.for_zones.as_ref()).filter(|zones| !zones.is_empty());
     let hinted = match (nodes, zones) {

@@ -41,7 +41,7 @@ pub struct Syncer {
     settings: Settings,
     services: BTreeMap<Key, Box<[Port]>>,
     /// The chains that all services share, as they were applied: of nat, and of filter.
-    shared: (HashMap<String, u64>, HashMap<String, u64>),
+    shared: (HashMap<String, Sum>, HashMap<String, Sum>),
     /// Chains that nothing leads to any more.
     leftovers: BTreeSet<String>,
     /// Nothing is known of the kernel: all is written.
@@ -60,18 +60,23 @@ struct Port {
 #[derive(Clone, Copy)]
 struct Chain {
     name: Name,
-    hash: u64,
+    hash: Sum,
 }
 
-/// The name of a chain of a service or an endpoint, filled up by zeros.
+/// A hash, in bytes, so that it stands beside a name without a gap.
+type Sum = [u8; 8];
+
+/// The name of a chain of a service or an endpoint without `KUBE-`, filled up by zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Name([u8; NAME]);
 
-/// `KUBE-SVC-` and sixteen characters.
-const NAME: usize = 25;
+/// `SVC-` and sixteen characters.
+const NAME: usize = 20;
+const PREFIX: &str = "KUBE-";
 
 impl Name {
     fn new(name: &str) -> Name {
+        let name = name.strip_prefix(PREFIX).unwrap_or(name);
         let mut bytes = [0; NAME];
         let length = name.len().min(NAME);
         bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
@@ -81,7 +86,8 @@ impl Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(std::str::from_utf8(&self.0).unwrap_or_default().trim_end_matches('\0'))
+        let name = std::str::from_utf8(&self.0).unwrap_or_default().trim_end_matches('\0');
+        write!(f, "{PREFIX}{name}")
     }
 }
 
@@ -212,7 +218,7 @@ impl Syncer {
     /// Renders a service that has changed, and finds what of it is not in the kernel.
     fn take(&mut self, key: Key, ports: &[ServicePort], batch: &mut Batch) {
         let old = self.services.remove(&key).unwrap_or_default();
-        let applied: HashMap<Name, u64> =
+        let applied: HashMap<Name, Sum> =
             old.iter().flat_map(|port| &port.chains).map(|chain| (chain.name, chain.hash)).collect();
         let chains_before = batch.writes.len();
         let mut new = Vec::with_capacity(ports.len());
@@ -242,7 +248,7 @@ impl Syncer {
     fn shared_writes(&mut self) -> (Writes, Writes) {
         let added = self.services.values().flatten().flat_map(|port| &port.shared);
         let shared = rules::shared(added, &self.settings);
-        let differ = |table: Table, applied: &mut HashMap<String, u64>| -> Writes {
+        let differ = |table: Table, applied: &mut HashMap<String, Sum>| -> Writes {
             let changed = table.into_iter().filter(|(name, rules)| applied.get(name) != Some(&hash(rules)));
             let changed: Writes = changed.collect();
             applied.extend(changed.iter().map(|(name, rules)| (name.clone(), hash(rules))));
@@ -370,8 +376,8 @@ fn emptied(table: &str, names: &[String]) -> String {
     format!("*{table}\n{names}COMMIT\n")
 }
 
-fn hash(rules: &[String]) -> u64 {
+fn hash(rules: &[String]) -> Sum {
     let mut hasher = DefaultHasher::new();
     rules.hash(&mut hasher);
-    hasher.finish()
+    hasher.finish().to_ne_bytes()
 }

@@ -131,7 +131,7 @@ impl Zone {
         let fqdn = self.fqdn(&self.headless[n].0);
         // A service that publishes addresses that are not ready has them as ready in its slices.
         for place in slice.endpoints.iter().filter(|place| place.ready) {
-            let label = place.hostname.as_deref().map_or_else(|| dashed(place.address), str::to_owned);
+            let label = place.hostname().map_or_else(|| dashed(place.address), str::to_owned);
             self.pods.entry(place.address).or_insert_with(|| format!("{label}.{fqdn}"));
             self.headless[n].1.entry(label).or_default().push((place.address, slice.clone()));
         }
