@@ -5,7 +5,7 @@ use crate::handler;
 use crate::identity::{self, Credentials};
 use crate::server::{Server, StartError};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use std::sync::Arc;
@@ -15,14 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-/// A connection that takes longer than this to secure is dropped.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that takes longer than this to send its headers is dropped.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long open requests get to finish at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// A failing accept (too many open files) is tried again after this.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Requests at once on one HTTP/2 connection.
 const STREAMS_PER_CONNECTION: u32 = 1000;
 
@@ -51,25 +45,13 @@ pub async fn serve(
     ready: impl FnOnce(&Server),
 ) -> Result<(), StartError> {
     let acceptor = TlsAcceptor::from(credentials.tls.config.clone());
-    let mut http = Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    http.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_PER_CONNECTION);
+    let mut http = daemon::http();
+    http.http2().max_concurrent_streams(STREAMS_PER_CONNECTION);
     let http = Arc::new(http);
     let graceful = GracefulShutdown::new();
     tasks.spawn(identity::renew(server.clone(), credentials.clone()));
     ready(&server);
-    loop {
-        let stream = tokio::select! {
-            () = server.shutdown.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
-        };
+    while let Some(stream) = daemon::accept(&listener, &server.shutdown).await {
         let (server, credentials) = (server.clone(), credentials.clone());
         let (acceptor, http, watcher) = (acceptor.clone(), http.clone(), graceful.watcher());
         tokio::spawn(async move {
@@ -98,12 +80,7 @@ async fn connection(
     http: &Builder<TokioExecutor>,
     watcher: Watcher,
 ) {
-    let _ = stream.set_nodelay(true);
-    let secured = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(secured)) => secured,
-        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => return tracing::debug!("TLS handshake timed out"),
-    };
+    let Some(secured) = daemon::secure(&acceptor, stream).await else { return };
     let certificate = identity::client_certificate(credentials, secured.get_ref().1.peer_certificates());
     let connection = Arc::new(Connection { certificate });
     let service = service_fn(|request| handler::handle(server.clone(), connection.clone(), request));

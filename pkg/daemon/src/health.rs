@@ -1,12 +1,12 @@
 //! `/healthz`, `/livez`, `/readyz` and `/metrics` over plain HTTP, for programs that serve nothing else.
 
+use crate::connections::{accept, http};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -26,25 +26,16 @@ pub async fn serve_health<Metrics, Healthy>(
 {
     let pages = Arc::new((metrics, healthy));
     let connections = TaskTracker::new();
-    loop {
-        let connection = tokio::select! {
-            () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = connection else {
-            // Out of file descriptors, most likely: let others close theirs.
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            continue;
-        };
+    while let Some(stream) = accept(&listener, &shutdown).await {
         let (pages, shutdown) = (pages.clone(), shutdown.clone());
         connections.spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| {
                 let answer = answer(request.uri().path(), &pages.0, &pages.1);
                 async move { Ok::<_, Infallible>(answer) }
             });
-            let builder = Builder::new(TokioExecutor::new());
+            let http = http();
             tokio::select! {
-                _ = builder.serve_connection(TokioIo::new(stream), answer) => {}
+                _ = http.serve_connection(TokioIo::new(stream), answer) => {}
                 () = shutdown.cancelled() => {}
             }
         });

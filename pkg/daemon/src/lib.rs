@@ -4,6 +4,7 @@
 //! main(arguments) ── clap ──> flags ── run(flags, shutdown) ──> 0, or 1 and the reason on standard error
 //! ```
 
+mod connections;
 mod health;
 mod memory;
 
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+pub use connections::{accept, http, secure};
 pub use health::serve_health;
 
 /// How a program spends its time, by which it gets threads and memory.

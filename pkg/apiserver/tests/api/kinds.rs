@@ -25,7 +25,7 @@ fn full(schema: &Schema, within: &mut Vec<usize>) -> Option<Value> {
         }
         Type::Object { properties, additional } => {
             let mut members = Map::new();
-            for (name, member) in properties {
+            for (name, member) in properties.iter() {
                 members.extend(full(member, within).map(|value| (name.to_string(), value)));
             }
             if let Some(additional) = additional {

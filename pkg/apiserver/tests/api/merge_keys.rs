@@ -123,9 +123,9 @@ fn fill(
     let Type::Object { properties, .. } = &schema.resolve().ty else { return None };
     let mut less = value.clone();
     let mut found = false;
-    for (name, member) in properties {
+    for (name, member) in properties.iter() {
         let path = format!("{path}.{name}").trim_start_matches('.').to_owned();
-        if FIXED.contains(&(kind, &path)) || **name == *EPHEMERAL {
+        if FIXED.contains(&(kind, &path)) || name == EPHEMERAL {
             continue;
         }
         let merged = matches!(member.patch, PatchStrategy::Merge | PatchStrategy::MergeRetainKeys);
@@ -143,8 +143,8 @@ fn fill(
             }
             Type::Object { .. } => {
                 // Of what is optional, only what the examples have: most sources of a volume exclude each other.
-                let inner = value.get(&**name).cloned();
-                let Some(mut inner) = inner.or_else(|| (&**name == "metadata").then(|| json!({}))) else {
+                let inner = value.get(name).cloned();
+                let Some(mut inner) = inner.or_else(|| (name == "metadata").then(|| json!({}))) else {
                     continue;
                 };
                 let Some(shorter) = fill(kind, member, &path, &mut inner, lists) else { continue };
@@ -153,8 +153,8 @@ fn fill(
             _ => continue,
         };
         found = true;
-        value[&**name] = whole;
-        less[&**name] = shorter;
+        value[name] = whole;
+        less[name] = shorter;
     }
     found.then_some(less)
 }
@@ -247,7 +247,8 @@ fn kept() -> impl Iterator<Item = &'static Kind> {
 fn without_status(schema: &Schema) -> Schema {
     let mut schema = schema.resolve().clone();
     if let Type::Object { properties, .. } = &mut schema.ty {
-        properties.retain(|name, _| &**name != "status");
+        let others = properties.iter().filter(|(name, _)| *name != "status");
+        *properties = others.map(|(name, member)| (name.into(), member.clone())).collect();
     }
     schema
 }

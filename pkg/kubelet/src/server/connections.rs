@@ -8,7 +8,7 @@ use super::{Server, forward, logs, pods, stats, stream};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use std::convert::Infallible;
@@ -17,36 +17,16 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// A connection that takes longer than this to secure is dropped.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that takes longer than this to send its headers is dropped.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests get to finish at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// A failing accept (too many open files) is tried again after this.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until shutdown, then drains.
 pub async fn serve(server: Arc<Server>, serving: Serving, listener: TcpListener) {
     let acceptor = TlsAcceptor::from(serving.config.clone());
-    let mut http = Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    http.http2().timer(TokioTimer::new());
-    let http = Arc::new(http);
+    let http = Arc::new(daemon::http());
     let graceful = GracefulShutdown::new();
     let connections = tokio_util::task::TaskTracker::new();
-    loop {
-        let stream = tokio::select! {
-            () = server.shutdown.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
-        };
+    while let Some(stream) = daemon::accept(&listener, &server.shutdown).await {
         let (server, acceptor, http) = (server.clone(), acceptor.clone(), http.clone());
         let watcher = graceful.watcher();
         connections.spawn(async move { connection(&server, stream, acceptor, &http, watcher).await });
@@ -69,12 +49,7 @@ async fn connection(
     http: &Builder<TokioExecutor>,
     watcher: Watcher,
 ) {
-    let _ = stream.set_nodelay(true);
-    let secured = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(secured)) => secured,
-        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => return tracing::debug!("TLS handshake timed out"),
-    };
+    let Some(secured) = daemon::secure(&acceptor, stream).await else { return };
     let chain = secured.get_ref().1.peer_certificates().unwrap_or_default();
     let user = Arc::new(chain.first().and_then(|first| user_of_certificate(first)));
     let service = service_fn(|request| {

@@ -94,16 +94,7 @@ async fn answer(
     stop: CancellationToken,
 ) {
     let Some(listener) = listen(port, &key, &stop).await else { return };
-    loop {
-        let stream = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = stream else {
-            // Out of file descriptors, most likely: let others close theirs.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
+    while let Some(stream) = daemon::accept(&listener, &stop).await {
         let local = checks.lock().get(&key).map_or(0, |check| check.local);
         let text = page(&key, local, status.healthy().is_ok());
         let stop = stop.clone();
