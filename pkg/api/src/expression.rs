@@ -1,12 +1,23 @@
-//! Expressions of the Common Expression Language, as match conditions of webhooks are.
+//! Expressions of the Common Expression Language: match conditions of webhooks, validation rules of custom kinds.
 //!
 //! What an expression names is checked when it is compiled: a variable or function that is not there is refused then,
 //! not ignored later. There is no type checker: an expression whose types do not fit fails when it is evaluated.
+//!
+//! An evaluation is bounded: compiled expressions count what they iterate over and build up, and end when it is too
+//! much.
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr};
-use cel::objects::{Key, Map};
-use cel::{Context, Env, Program};
+mod functions;
+
+pub(crate) use functions::Native;
+
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, SourceInfo, operators};
+use cel::common::types::{
+    CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelOptional, CelString, DYN_TYPE,
+};
+use cel::common::value::{CowVal, Val};
+use cel::{Context, Env, ExecutionError};
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -14,9 +25,13 @@ use std::sync::{Arc, LazyLock};
 pub const MATCH_VARIABLES: &[&str] = &["object", "oldObject", "request"];
 
 /// Types, which stand where variables do.
-const TYPES: [&str; 9] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"];
-/// Functions beside the operators, whose names hold what no name of a function may.
-const FUNCTIONS: [&str; 34] = [
+const TYPES: [&str; 10] =
+    ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
+/// What stands before the dot of functions such as `optional.of`.
+const NAMESPACES: [&str; 4] = ["lists", "optional", "sets", "strings"];
+/// Functions of the language and its extensions, beside the operators, whose names hold what no name of a function
+/// may, and those of [`functions`].
+const FUNCTIONS: [&str; 38] = [
     "bool",
     "bytes",
     "charAt",
@@ -34,8 +49,12 @@ const FUNCTIONS: [&str; 34] = [
     "lastIndexOf",
     "lowerAscii",
     "matches",
+    "none",
+    "of",
+    "ofNonZeroValue",
     "or",
     "orValue",
+    "quote",
     "range",
     "replace",
     "reverse",
@@ -52,83 +71,354 @@ const FUNCTIONS: [&str; 34] = [
     "upperAscii",
     "value",
 ];
+/// Functions that Kubernetes gives to rules and that are not here: of addresses, of versions, of named formats, and
+/// loops over two variables.
+const MISSING: [&str; 46] = [
+    "all",
+    "byte",
+    "cidr",
+    "containsCIDR",
+    "containsIP",
+    "date",
+    "datetime",
+    "dns1035Label",
+    "dns1035LabelPrefix",
+    "dns1123Label",
+    "dns1123LabelPrefix",
+    "dns1123Subdomain",
+    "dns1123SubdomainPrefix",
+    "escapeKey",
+    "exists",
+    "existsOne",
+    "exists_one",
+    "family",
+    "first",
+    "ip",
+    "isCIDR",
+    "isCanonical",
+    "isGlobalUnicast",
+    "isIP",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isLoopback",
+    "isSemver",
+    "isUnspecified",
+    "labelValue",
+    "last",
+    "major",
+    "masked",
+    "minor",
+    "named",
+    "patch",
+    "prefixLength",
+    "qualifiedName",
+    "semver",
+    "transformList",
+    "transformMap",
+    "transformMapEntry",
+    "unwrap",
+    "uri",
+    "uuid",
+    "validate",
+];
 /// Longer texts are programs, not conditions.
 const LONGEST: usize = 10 * 1024;
+/// What one evaluation may iterate over and build up, in elements and tens of bytes.
+const MOST_STEPS: u64 = 500_000;
+/// Wrapped around what grows: counts it and hands it on.
+pub(crate) const COUNTED: &str = "@counted";
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     env.add_extension(cel::extensions::strings).expect("names of its own");
     env.add_extension(cel::extensions::lists).expect("names of its own");
+    env.add_extension(functions::extension).expect("names of its own");
+    env.add_overload(COUNTED, COUNTED, vec![DYN_TYPE], count).expect("a name of its own");
     Arc::new(env)
 });
 
+thread_local! {
+    /// What the evaluation of this thread has taken.
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+}
+
 /// An expression, ready to be evaluated.
-pub struct Expression(Program);
+#[derive(Debug, Clone)]
+pub struct Expression(IdedExpr);
+
+/// Why a text is no expression.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fault {
+    /// It is wrong, in upstream's words.
+    Invalid(String),
+    /// It calls a function that upstream has and this server has not.
+    Missing(String),
+}
+
+/// What an expression came to.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Answer {
+    Bool(bool),
+    Text(String),
+    /// A value of another type: its name.
+    Other(String),
+}
+
+/// Why an expression came to nothing.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Failure {
+    /// It took more than one evaluation may.
+    TooMuch,
+    /// Values are not of the types that an operator or function takes.
+    NoOverload,
+    /// Anything else, in upstream's words.
+    Failed(String),
+}
 
 impl Expression {
     /// Understands a text that names nothing but these variables; otherwise says why not.
     pub fn compile(text: &str, variables: &[&str]) -> Result<Expression, String> {
+        Expression::parse(text, variables).map_err(|fault| match fault {
+            Fault::Invalid(why) => format!("compilation failed: {why}"),
+            Fault::Missing(name) => format!("compilation failed: {}", undeclared_text(&name)),
+        })
+    }
+
+    /// [`Expression::compile`], telling what is wrong from what is only missing here.
+    pub(crate) fn parse(text: &str, variables: &[&str]) -> Result<Expression, Fault> {
         if text.len() > LONGEST {
-            return Err(format!("compilation failed: the expression is longer than {LONGEST} bytes"));
+            return Err(Fault::Invalid(format!("the expression is longer than {LONGEST} bytes")));
         }
-        let failed = |why: &dyn std::fmt::Display| format!("compilation failed: {why}");
-        let program = ENVIRONMENT.compile(text).map_err(|errors| failed(&errors))?;
+        // The crate's drawings lack the space that upstream's have before the bar.
+        let drawn = |errors: cel::ParseErrors| Fault::Invalid(errors.to_string().replace("\n| ", "\n | "));
+        let program = ENVIRONMENT.compile(text).map_err(drawn)?;
         let mut known: Vec<&str> = variables.iter().chain(&TYPES).copied().collect();
-        match undeclared(program.expression(), &mut known) {
-            Some(name) => Err(failed(&format!("undeclared reference to '{name}' (in container '')"))),
-            None => Ok(Expression(program)),
+        if let Some((id, name)) = undeclared(program.expression(), &mut known) {
+            return Err(match MISSING.contains(&name) {
+                true => Fault::Missing(name.to_owned()),
+                false => Fault::Invalid(drawing(text, program.source_info(), id, &undeclared_text(name))),
+            });
         }
+        let mut expression = program.expression().clone();
+        measure(&mut expression);
+        Ok(Expression(expression))
+    }
+
+    /// A complaint about one node of a text that was compiled, drawn as upstream's compiler does.
+    pub(crate) fn complaint(text: &str, id: u64, what: &str) -> String {
+        match ENVIRONMENT.compile(text) {
+            Ok(program) => drawing(text, program.source_info(), id, what),
+            Err(errors) => errors.to_string(),
+        }
+    }
+
+    /// The tree, with [`COUNTED`] in it.
+    pub(crate) fn tree(&self) -> &IdedExpr {
+        &self.0
+    }
+
+    /// Whether the expression looks at a variable.
+    pub(crate) fn names(&self, variable: &str) -> bool {
+        self.0.references().has_variable(variable)
     }
 
     /// Whether the expression is true of these values.
     pub fn holds(&self, variables: &[(&str, &Value)]) -> Result<bool, String> {
-        let mut context = Context::with_env(ENVIRONMENT.clone());
+        let mut context = context();
         for (name, value) in variables {
-            context.add_variable_from_value(*name, from_json(value));
+            context.add_variable_as_val(*name, from_json(value));
         }
-        match self.0.execute(&context) {
-            Ok(cel::Value::Bool(answer)) => Ok(answer),
-            Ok(other) => Err(format!("cel expression evaluated to {}, not to bool", other.type_of())),
-            Err(error) => Err(error.to_string()),
+        match self.evaluate(&context, &mut u64::MAX.clone()) {
+            Ok(Answer::Bool(answer)) => Ok(answer),
+            Ok(Answer::Text(_)) => Err("cel expression evaluated to string, not to bool".to_owned()),
+            Ok(Answer::Other(ty)) => Err(format!("cel expression evaluated to {ty}, not to bool")),
+            Err(Failure::TooMuch) => Err("operation cancelled: actual cost limit exceeded".to_owned()),
+            Err(Failure::NoOverload) => Err("no such overload".to_owned()),
+            Err(Failure::Failed(why)) => Err(why),
+        }
+    }
+
+    /// Evaluates the expression with the variables of a [`context`]. What it takes is taken from `budget`.
+    pub(crate) fn evaluate(&self, context: &Context<'_, '_>, budget: &mut u64) -> Result<Answer, Failure> {
+        STEPS.set(0);
+        let value = cel::Value::resolve_val(&self.0, context);
+        let steps = STEPS.get();
+        *budget = budget.saturating_sub(steps + 1);
+        // Also where an operator made do with what came before: `false && …` is false whatever follows.
+        if steps > MOST_STEPS {
+            return Err(Failure::TooMuch);
+        }
+        let value = value.map_err(Failure::from)?;
+        Ok(match (value.downcast_ref::<CelBool>(), value.downcast_ref::<CelString<'_>>()) {
+            (Some(answer), _) => Answer::Bool(*answer.inner()),
+            (None, Some(text)) => Answer::Text(text.inner().to_owned()),
+            (None, None) => Answer::Other(value.get_type().name().to_owned()),
+        })
+    }
+}
+
+impl From<ExecutionError> for Failure {
+    fn from(error: ExecutionError) -> Failure {
+        Failure::Failed(match error {
+            ExecutionError::NoSuchOverload(_)
+            | ExecutionError::UnexpectedType { .. }
+            | ExecutionError::ValuesNotComparable(..)
+            | ExecutionError::UnsupportedBinaryOperator(..) => return Failure::NoOverload,
+            ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+            ExecutionError::IndexOutOfBounds(cel::Value::Int(index)) => {
+                format!("index out of bounds: {index}")
+            }
+            ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+            ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+            ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+            ExecutionError::FunctionError { message, .. } => message,
+            other => other.to_string(),
+        })
+    }
+}
+
+/// Where an expression is evaluated, without variables yet.
+pub(crate) fn context<'v>() -> Context<'static, 'v> {
+    Context::with_env(ENVIRONMENT.clone())
+}
+
+/// A value as an expression sees it if nothing is known of its type.
+pub(crate) fn from_json(value: &Value) -> Box<dyn Val + '_> {
+    match value {
+        Value::Null => Box::new(CelNull),
+        Value::Bool(value) => Box::new(CelBool::from(*value)),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => Box::new(CelInt::from(integer)),
+            (None, number) => Box::new(CelDouble::from(number.unwrap_or(f64::NAN))),
+        },
+        Value::String(text) => Box::new(CelString::from(text.as_str())),
+        Value::Array(items) => list(items.iter().map(from_json)),
+        Value::Object(members) => {
+            map(members.iter().map(|(name, value)| (CelMapKey::from(name.as_str()), from_json(value))))
         }
     }
 }
 
-fn from_json(value: &Value) -> cel::Value {
-    match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(value) => (*value).into(),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(integer), _) => cel::Value::Int(integer),
-            (None, number) => cel::Value::Float(number.unwrap_or(f64::NAN)),
-        },
-        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
-        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(from_json).collect())),
-        Value::Object(members) => {
-            let entry =
-                |(name, value): (&String, &Value)| (Key::String(Arc::new(name.clone())), from_json(value));
-            let map: HashMap<Key, cel::Value> = members.iter().map(entry).collect();
-            cel::Value::Map(Map { map: Arc::new(map) })
+/// A list of values.
+pub(crate) fn list<'v>(items: impl Iterator<Item = Box<dyn Val + 'v>>) -> Box<dyn Val + 'v> {
+    Box::new(CelList::from(items.collect::<Vec<_>>()))
+}
+
+/// A map of values.
+pub(crate) fn map<'v>(
+    entries: impl Iterator<Item = (CelMapKey<'v>, Box<dyn Val + 'v>)>,
+) -> Box<dyn Val + 'v> {
+    Box::new(CelMap::from(entries.collect::<HashMap<_, _>>()))
+}
+
+/// A value that may not be there.
+pub(crate) fn optional<'v>(value: Option<Box<dyn Val + 'v>>) -> Box<dyn Val + 'v> {
+    Box::new(CelOptional::from(value))
+}
+
+fn undeclared_text(name: &str) -> String {
+    format!("undeclared reference to '{name}' (in container '')")
+}
+
+/// A complaint with the line that it is about, and a pointer to the place in it.
+fn drawing(text: &str, source: &SourceInfo, id: u64, what: &str) -> String {
+    let offset = source.offset_for(id).map_or(0, |(start, _)| start as usize);
+    let before: String = text.chars().take(offset).collect();
+    let line = before.matches('\n').count();
+    let column = before.chars().rev().take_while(|c| *c != '\n').count();
+    let snippet = text.lines().nth(line).unwrap_or_default();
+    format!("ERROR: <input>:{}:{}: {what}\n | {snippet}\n | {}^", line + 1, column + 1, ".".repeat(column))
+}
+
+/// Wraps what may grow into [`COUNTED`]: what loops run over, and what sums and functions give.
+fn measure(expression: &mut IdedExpr) {
+    let mut grows = false;
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            // The crate appends to the result of a loop in place, if it sees that a loop does that.
+            let is_result =
+                |first: &IdedExpr| matches!(&first.expr, Expr::Ident(name) if name.starts_with('@'));
+            let appends_to_result = call.args.first().is_some_and(is_result);
+            grows = match is_operator(&call.func_name) {
+                true => call.func_name == operators::ADD && !appends_to_result,
+                false => true,
+            };
+            if call.func_name == "matches" {
+                call.func_name = functions::MATCHES.to_owned();
+            }
+            call.target.iter_mut().for_each(|target| measure(target));
+            call.args.iter_mut().for_each(measure);
         }
+        Expr::Comprehension(all) => {
+            let all = &mut **all;
+            let parts = [
+                &mut all.iter_range,
+                &mut all.accu_init,
+                &mut all.loop_cond,
+                &mut all.loop_step,
+                &mut all.result,
+            ];
+            parts.into_iter().for_each(measure);
+            count_in(&mut all.iter_range);
+        }
+        Expr::Select(select) => measure(&mut select.operand),
+        Expr::List(list) => list.elements.iter_mut().for_each(measure),
+        Expr::Map(map) => map.entries.iter_mut().for_each(|entry| {
+            if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                measure(&mut entry.key);
+                measure(&mut entry.value);
+            }
+        }),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) => {}
     }
+    if grows {
+        count_in(expression);
+    }
+}
+
+fn count_in(expression: &mut IdedExpr) {
+    let counted = std::mem::take(expression);
+    let call = CallExpr { func_name: COUNTED.to_owned(), target: None, args: vec![counted] };
+    expression.expr = Expr::Call(call);
+}
+
+fn count<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let value = args.pop().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?;
+    let size = match value.downcast_ref::<CelString<'_>>() {
+        Some(text) => text.inner().len() as u64 / 10,
+        None => value.as_sizer().map_or(0, |sizer| sizer.size().inner().unsigned_abs()),
+    };
+    STEPS.set(STEPS.get() + 1 + size);
+    match STEPS.get() > MOST_STEPS {
+        true => Err(ExecutionError::function_error(COUNTED, "actual cost limit exceeded")),
+        false => Ok(value),
+    }
+}
+
+fn is_operator(function: &str) -> bool {
+    function.contains(['_', '@']) && !MISSING.contains(&function)
 }
 
 /// The first variable or function that is not there. `known` is what may be named; it grows within comprehensions.
-fn undeclared<'a>(expression: &'a IdedExpr, known: &mut Vec<&'a str>) -> Option<&'a str> {
+fn undeclared<'a>(expression: &'a IdedExpr, known: &mut Vec<&'a str>) -> Option<(u64, &'a str)> {
     match &expression.expr {
         Expr::Unspecified | Expr::Literal(_) => None,
-        Expr::Ident(name) => (!known.contains(&name.as_str())).then_some(name),
+        Expr::Ident(name) => (!known.contains(&name.as_str())).then_some((expression.id, name)),
         Expr::Select(select) => undeclared(&select.operand, known),
         Expr::List(list) => list.elements.iter().find_map(|element| undeclared(element, known)),
         Expr::Map(map) => map.entries.iter().find_map(|entry| undeclared_entry(&entry.expr, known)),
-        Expr::Struct(of_type) => Some(&of_type.type_name),
+        Expr::Struct(of_type) => Some((expression.id, &of_type.type_name)),
         Expr::Call(call) => {
             let name = call.func_name.as_str();
-            let is_operator = name.contains(['_', '@']);
-            if !is_operator && !FUNCTIONS.contains(&name) {
-                return Some(name);
+            if !is_operator(name) && !FUNCTIONS.contains(&name) && !functions::NAMES.contains(&name) {
+                return Some((expression.id, name));
             }
-            let target = call.target.as_deref().and_then(|target| undeclared(target, known));
+            let in_namespace = |target: &&IdedExpr| match &target.expr {
+                Expr::Ident(name) => !known.contains(&name.as_str()) && NAMESPACES.contains(&name.as_str()),
+                _ => false,
+            };
+            let target = call.target.as_deref().filter(|target| !in_namespace(target));
+            let target = target.and_then(|target| undeclared(target, known));
             target.or_else(|| call.args.iter().find_map(|argument| undeclared(argument, known)))
         }
         Expr::Comprehension(all) => {
@@ -147,7 +437,7 @@ fn undeclared<'a>(expression: &'a IdedExpr, known: &mut Vec<&'a str>) -> Option<
     }
 }
 
-fn undeclared_entry<'a>(entry: &'a EntryExpr, known: &mut Vec<&'a str>) -> Option<&'a str> {
+fn undeclared_entry<'a>(entry: &'a EntryExpr, known: &mut Vec<&'a str>) -> Option<(u64, &'a str)> {
     match entry {
         EntryExpr::StructField(field) => undeclared(&field.value, known),
         EntryExpr::MapEntry(entry) => {
@@ -201,15 +491,21 @@ mod tests {
         check("... [] bad expression", Err("compilation failed: ERROR"));
         check(
             "authorizer.group('').resource('pods').check('get').allowed()",
-            Err("compilation failed: undeclared reference to 'allowed'"),
+            Err("compilation failed: ERROR: <input>:1:59: undeclared reference to 'allowed'"),
         );
-        check("variables.x == 1", Err("compilation failed: undeclared reference to 'variables'"));
+        check(
+            "variables.x == 1",
+            Err(
+                "compilation failed: ERROR: <input>:1:1: undeclared reference to 'variables' (in container '')\n \
+                 | variables.x == 1\n | ^",
+            ),
+        );
         check(
             "object.metadata.finalizers.all(f, g == f)",
-            Err("compilation failed: undeclared reference to 'g'"),
+            Err("compilation failed: ERROR: <input>:1:35: undeclared reference to 'g'"),
         );
         check("object.metadata.name", Err("cel expression evaluated to string, not to bool"));
-        check("object.spec.nothing == 1", Err("No such key"));
+        check("object.spec.nothing == 1", Err("no such key: nothing"));
         check(&"(".repeat(5000), Err("compilation failed"));
     }
 }

@@ -290,7 +290,7 @@ fn check_array(
 }
 
 /// The element of the old list that an element of the new one continues: only lists of type map say which.
-fn counterpart<'a>(list: &ListType, item: &Value, old_items: &'a [Value]) -> Option<&'a Value> {
+pub(super) fn counterpart<'a>(list: &ListType, item: &Value, old_items: &'a [Value]) -> Option<&'a Value> {
     let ListType::Map(keys) = list else { return None };
     old_items.iter().find(|old| keys.iter().all(|key| old.get(&**key) == item.get(&**key)))
 }

@@ -1,10 +1,11 @@
 //! The schemas in a definition. What stands around them is the business of the CustomResourceDefinition's own kind.
 
-use super::structural::Structural;
+use super::structural::{Additional, Structural};
+use super::validations::Rule;
 use super::{format, rules, text, versions};
 use crate::field::{Errors, Field};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Complains about the schemas and selectable fields of a definition's versions; `spec` is the definition's.
 ///
@@ -50,14 +51,14 @@ pub fn warnings(definition: &Value) -> Vec<String> {
     let mut formats = BTreeSet::new();
     let mut warnings = Vec::new();
     for (index, version) in versions(definition).enumerate() {
-        let mut rules = 0;
-        if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
-            survey(schema, &mut formats, &mut rules);
-        }
-        if rules > 0 {
+        let Some(schema) = version.pointer("/schema/openAPIV3Schema") else { continue };
+        survey(schema, &mut formats);
+        let mut missing = BTreeMap::new();
+        missing_functions(&Structural::compile(schema), &mut missing);
+        for (function, rules) in missing {
             warnings.push(format!(
                 "spec.versions[{index}].schema.openAPIV3Schema: {rules} x-kubernetes-validations rules are stored but \
-                 not evaluated by this server"
+                 not evaluated by this server, which does not have their function {function}"
             ));
         }
     }
@@ -67,21 +68,35 @@ pub fn warnings(definition: &Value) -> Vec<String> {
 /// The most fields by which objects of one version may be selected.
 const MOST_SELECTABLE_FIELDS: usize = 8;
 
-/// Finds formats that are not checked, and counts rules in CEL.
-fn survey<'a>(schema: &'a Value, formats: &mut BTreeSet<&'a str>, rules: &mut usize) {
+/// Counts rules in CEL by the functions for which they are not evaluated.
+fn missing_functions(node: &Structural, missing: &mut BTreeMap<String, usize>) {
+    if !node.has_validations {
+        return;
+    }
+    for function in node.validations().iter().flat_map(Rule::missing) {
+        *missing.entry(function.to_owned()).or_default() += 1;
+    }
+    let below = node.properties.values().chain(node.items.as_deref());
+    below.for_each(|node| missing_functions(node, missing));
+    if let Additional::Schema(node) = &node.additional {
+        missing_functions(node, missing);
+    }
+}
+
+/// Finds formats that are not checked.
+fn survey<'a>(schema: &'a Value, formats: &mut BTreeSet<&'a str>) {
     let format = text(schema, "format");
     if text(schema, "type") == "string" && !format.is_empty() && !format::is_known(format) {
         formats.insert(format);
     }
-    *rules += schema.get("x-kubernetes-validations").and_then(Value::as_array).map_or(0, Vec::len);
     for property in schema.get("properties").and_then(Value::as_object).into_iter().flat_map(|p| p.values()) {
-        survey(property, formats, rules);
+        survey(property, formats);
     }
     for below in ["items", "additionalProperties", "not"].into_iter().filter_map(|name| schema.get(name)) {
-        survey(below, formats, rules);
+        survey(below, formats);
     }
     for clauses in ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| schema.get(name)?.as_array()) {
-        clauses.iter().for_each(|clause| survey(clause, formats, rules));
+        clauses.iter().for_each(|clause| survey(clause, formats));
     }
 }
 

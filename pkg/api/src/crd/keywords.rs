@@ -1,5 +1,7 @@
 //! The keywords of each node of a definition's schema: those that can be served, and that go together.
 
+use super::structural::Structural;
+use super::validations::field_path;
 use crate::field::{Errors, Field, Reason};
 use serde_json::Value;
 
@@ -180,6 +182,10 @@ fn map_items(schema: &Field<'_>, errors: &mut Errors) {
     }
 }
 
+/// What a rule may give as the reason of its complaints.
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
 fn cel_rules(schema: &Field<'_>, errors: &mut Errors) {
     for rule in schema.get("x-kubernetes-validations").items() {
         let message = rule.get("message");
@@ -195,6 +201,25 @@ fn cel_rules(schema: &Field<'_>, errors: &mut Errors) {
                 "message must be specified if rule contains line breaks",
                 errors,
             );
+        }
+        let expression = rule.get("messageExpression");
+        if !expression.text().is_empty() && expression.text().trim().is_empty() {
+            let detail = "messageExpression must be non-empty if specified";
+            expression.complain(Reason::Required, detail, errors);
+        }
+        rule.get("reason").one_of(&REASONS, errors);
+        let path = rule.get("fieldPath");
+        if path.text().is_empty() {
+            continue;
+        }
+        if path.text().trim().is_empty() {
+            path.invalid("must be non-empty if specified", errors);
+        }
+        if path.text().contains(['\n', '\r']) {
+            path.invalid("must not contain line breaks", errors);
+        }
+        if field_path(path.text(), &Structural::compile(schema.value())).is_none() {
+            path.invalid("must be a valid path", errors);
         }
     }
 }

@@ -7,18 +7,20 @@
 //!                             └─ Versions ──> read                                          (stored ones)
 //! ```
 //!
-//! Everything here is a pure function of JSON. Rules in CEL (`x-kubernetes-validations`) are kept and served but
-//! not evaluated; [`warnings`] says so to whoever writes such a definition.
+//! Everything here is a pure function of JSON. Of the rules in CEL (`x-kubernetes-validations`) those that call a
+//! function that is not here are kept and served but not evaluated; [`warnings`] says so to whoever writes them.
 
 mod check;
 mod definition;
 mod format;
 mod keywords;
-mod regexp;
+pub(crate) mod regexp;
 mod rules;
 mod shape;
 mod status;
 mod structural;
+mod typing;
+mod validations;
 mod versions;
 
 pub use definition::{validate_schemas, warnings};
@@ -26,7 +28,7 @@ pub use status::{Names, condition_is_true, mark_terminating, next_status};
 pub use structural::Structural;
 pub use versions::Versions;
 
-use crate::field::Errors;
+use crate::field::{Errors, FieldError, Reason};
 use crate::kind::{Cell, Column, CustomSchema, Kind, Scope, Subresource};
 use crate::names::dns_subdomain_name;
 use crate::schema::{Format, Properties, Schema, Type, TypeError, UnknownField, definitions};
@@ -103,6 +105,21 @@ impl CustomSchema {
     /// and are unchanged are let be: a schema may have become stricter since they were written.
     pub fn validate(&self, object: &Value, old: Option<&Value>, errors: &mut Errors) {
         check::validate(&self.structural, object, old, errors);
+        if !self.structural.has_validations {
+            return;
+        }
+        let stops_rules = |error: &FieldError| {
+            use Reason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+            matches!(error.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
+        };
+        if errors.as_slice().iter().any(stops_rules) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing \
+                          errors to complete validation";
+            let (path, value) = (String::new(), Some(Value::Null));
+            errors.push(FieldError { reason: Reason::Invalid, path, value, detail: detail.to_owned() });
+        } else {
+            validations::check_object(&self.structural, object, old, errors);
+        }
     }
 }
 

@@ -27,7 +27,8 @@ impl Pattern {
     }
 }
 
-fn compile(text: &str) -> Result<Regex, String> {
+/// Compiles a pattern, or says why it is none.
+pub(crate) fn compile(text: &str) -> Result<Regex, String> {
     RegexBuilder::new(&from_go(text)).size_limit(MOST_PATTERN_BYTES).build().map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => "expression is too large".to_owned(),
         // The crate's message is a drawing of several lines; its last line says what is wrong.

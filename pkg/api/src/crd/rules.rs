@@ -6,7 +6,7 @@
 
 use super::regexp::Pattern;
 use super::structural::Structural;
-use super::{check, keywords, shape};
+use super::{check, keywords, shape, validations};
 use crate::field::{Errors, Field, FieldError, Reason};
 use serde_json::Value;
 
@@ -26,6 +26,10 @@ pub(super) fn validate(schema: &Field<'_>, status: bool, errors: &mut Errors) {
     let formed = form.is_empty();
     form.into_iter().for_each(|error| errors.push(error));
     keywords::validate(schema, errors);
+    if formed && errors.is_empty() {
+        let compiled = Structural::compile(schema.value());
+        validations::check_definition(schema, &compiled, true, None, errors);
+    }
     if formed && errors.is_empty() {
         defaults(schema, errors);
     }
@@ -323,6 +327,9 @@ fn defaults(schema: &Field<'_>, errors: &mut Errors) {
         }
         let mut complaints = Errors::new();
         check::validate(&compiled, default.value(), None, &mut complaints);
+        if complaints.is_empty() {
+            validations::check_object(&compiled, default.value(), None, &mut complaints);
+        }
         for complaint in complaints.into_vec() {
             let path = match (default.path(), complaint.path.as_str()) {
                 (path, "") => path,

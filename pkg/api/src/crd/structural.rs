@@ -2,9 +2,11 @@
 
 use super::format::Format;
 use super::regexp::Pattern;
+use super::validations::{self, Rule};
 use crate::schema::ListType;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One node of a structural schema: the value's shape, and the rules for it.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +23,8 @@ pub struct Structural {
     pub(super) list: ListType,
     /// Whether this node or one below is a list of type set or map.
     pub(super) has_keyed_lists: bool,
+    /// Whether this node or one below has rules in CEL.
+    pub(super) has_validations: bool,
     /// Most nodes have none.
     pub(super) rules: Option<Box<Rules>>,
 }
@@ -79,6 +83,8 @@ pub(super) struct Rules {
     pub(super) any_of: Vec<Structural>,
     pub(super) one_of: Vec<Structural>,
     pub(super) not: Option<Box<Structural>>,
+    /// Rules in CEL.
+    pub(super) validations: Arc<[Rule]>,
 }
 
 impl Type {
@@ -140,7 +146,10 @@ impl Structural {
             || items.iter().any(|items| items.has_keyed_lists)
             || properties.values().any(|property| property.has_keyed_lists)
             || matches!(&additional, Additional::Schema(schema) if schema.has_keyed_lists);
-        Structural {
+        let has_validations = items.iter().any(|items| items.has_validations)
+            || properties.values().any(|property| property.has_validations)
+            || matches!(&additional, Additional::Schema(schema) if schema.has_validations);
+        let mut node = Structural {
             ty: if flag("x-kubernetes-int-or-string") {
                 Some(Type::IntOrString)
             } else {
@@ -155,8 +164,20 @@ impl Structural {
             embedded: flag("x-kubernetes-embedded-resource"),
             list,
             has_keyed_lists,
+            has_validations,
             rules: Rules::compile(json),
+        };
+        let validations = validations::compile(json, &node);
+        if !validations.is_empty() {
+            node.has_validations = true;
+            node.rules.get_or_insert_default().validations = validations;
         }
+        node
+    }
+
+    /// The rules in CEL of this node.
+    pub(super) fn validations(&self) -> &[Rule] {
+        self.rules.as_ref().map(|rules| &*rules.validations).unwrap_or_default()
     }
 
     /// The schema of a member.
@@ -232,6 +253,7 @@ impl Rules {
             any_of: schemas("anyOf"),
             one_of: schemas("oneOf"),
             not: json.get("not").filter(|not| not.is_object()).map(|not| Box::new(Structural::compile(not))),
+            validations: Arc::default(),
         }))
     }
 }

@@ -153,7 +153,7 @@ fn webhooks_that_nobody_could_ask_are_refused() {
         (
             "/webhooks/0/matchConditions",
             conditions("authorizer.x"),
-            "matchConditions[0].expression: Invalid value: \"authorizer.x\": compilation failed: undeclared reference to 'authorizer'",
+            "matchConditions[0].expression: Invalid value: \"authorizer.x\": compilation failed: ERROR: <input>:1:1: undeclared reference to 'authorizer'",
         ),
         (
             "/webhooks/0/matchConditions",

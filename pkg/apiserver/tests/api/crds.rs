@@ -238,11 +238,12 @@ async fn a_wrong_definition_is_refused_or_not_accepted() {
     }
     let mut ruled = definition();
     ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
-        json!([{"rule": "true"}]);
+        json!([{"rule": "isIP(self.kind)"}]);
     let answer = http.post(&format!("{DEFINITIONS}?dryRun=All"), &ruled).await;
     answer.expect(201);
     let warning = answer.headers.get("warning").expect("a warning").to_str().unwrap();
     assert!(warning.contains("rules are stored but not evaluated"), "{warning}");
+    assert!(warning.contains("isIP"), "{warning}");
     define(&http).await;
     let mut rival = definition();
     rival["metadata"]["name"] = "others.example.com".into();
@@ -255,6 +256,59 @@ async fn a_wrong_definition_is_refused_or_not_accepted() {
     })
     .await;
     http.get("/apis/example.com/v1/namespaces/default/others").await.expect(404);
+}
+
+#[tokio::test]
+async fn rules_are_kept() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let ruled = |rules: Value| {
+        let mut ruled = definition();
+        for version in ruled["spec"]["versions"].as_array_mut().unwrap() {
+            version["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
+                rules.clone();
+        }
+        ruled
+    };
+    let refused = http.post(DEFINITIONS, &ruled(json!([{"rule": "self.length > 1"}]))).await;
+    assert_eq!(refused.code, 422, "{}", refused.text());
+    let place = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule";
+    let message = refused.message();
+    assert!(message.contains(&format!("{place}: Invalid value: ")), "{message}");
+    assert!(
+        message
+            .contains("compilation failed: ERROR: <input>:1:5: undefined field 'length'\n | self.length > 1"),
+        "{message}"
+    );
+
+    let rules = json!([
+        {"rule": "!has(self.replicas) || self.replicas <= self.size", "message": "more replicas than the size"},
+        {"rule": "self.size >= oldSelf.size", "reason": "FieldValueForbidden", "fieldPath": ".size",
+         "messageExpression": "'was ' + string(oldSelf.size)"},
+    ]);
+    let made = http.post(DEFINITIONS, &ruled(rules)).await;
+    assert!(made.headers.get("warning").is_none(), "{:?}", made.headers);
+    made.expect(201);
+    let mut object = widget("w", 3);
+    object["spec"]["replicas"] = 4.into();
+    let refused = eventually("the kind is served", async || {
+        let answer = http.post(WIDGETS, &object).await;
+        (answer.code != 404).then_some(answer)
+    })
+    .await;
+    assert_eq!(refused.code, 422, "{}", refused.text());
+    assert_eq!(
+        refused.message(),
+        "Widget.example.com \"w\" is invalid: spec: Invalid value: more replicas than the size"
+    );
+    object["spec"]["replicas"] = 2.into();
+    http.post(WIDGETS, &object).await.expect(201);
+    let path = format!("{WIDGETS}/w");
+    let refused = http.patch(&path, "merge", &json!({"spec": {"size": 2}})).await;
+    assert_eq!(refused.code, 422, "{}", refused.text());
+    assert_eq!(refused.message(), "Widget.example.com \"w\" is invalid: spec.size: Forbidden: was 3");
+    assert_eq!(refused.json()["details"]["causes"][0]["reason"], "FieldValueForbidden");
+    http.patch(&path, "merge", &json!({"spec": {"size": 4}})).await.expect(200);
 }
 
 #[tokio::test]
