@@ -115,20 +115,33 @@ pub(super) enum Known<'a> {
 }
 
 impl Known<'_> {
+    /// The type of the language, if it is a simple one.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Known::Plain(name) => Some(name),
+            Known::Node(node, _) => plain(node),
+            Known::Nothing | Known::Metadata => None,
+        }
+    }
+
     /// Whether a value can be of this type for all that is known.
     pub(super) fn may_be(self, wanted: &str) -> bool {
         match self {
             Known::Nothing => true,
-            Known::Node(node, _) => node.ty.is_none() || plain(node) == Some(wanted),
             Known::Metadata => false,
-            Known::Plain(name) => name == wanted,
+            Known::Node(node, _) if node.ty.is_none() => true,
+            Known::Node(..) | Known::Plain(_) => self.name() == Some(wanted),
         }
     }
 }
 
 fn plain(node: &Structural) -> Option<&'static str> {
+    let format = node.rules.as_ref().and_then(|rules| rules.format.as_ref());
     Some(match node.ty? {
-        Type::String => "string",
+        Type::String => match format.map(|format| format.name.as_str()) {
+            Some("byte" | "date" | "date-time" | "duration") => return None,
+            _ => "string",
+        },
         Type::Integer => "int",
         Type::Number => "double",
         Type::Boolean => "bool",
@@ -194,6 +207,13 @@ pub(super) fn infer<'a>(expression: &IdedExpr, scope: &mut Scope<'a>) -> Result<
                 ("_[_]", [container, _]) => element(*container),
                 ("_?_:_", [_, Known::Plain(a), Known::Plain(b)]) if a == b => Known::Plain(a),
                 ("_+_", [Known::Plain(a), Known::Plain(b)]) if a == b => Known::Plain(a),
+                ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_", [a, b]) if never_compare(*a, *b) => {
+                    let types =
+                        format!("({}, {})", a.name().unwrap_or_default(), b.name().unwrap_or_default());
+                    let why =
+                        format!("found no matching overload for '{}' applied to '{types}'", call.func_name);
+                    return Err((expression.id, why));
+                }
                 ("_&&_" | "_||_" | "!_" | "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "@in", _) => {
                     Known::Plain("bool")
                 }
@@ -219,6 +239,14 @@ pub(super) fn infer<'a>(expression: &IdedExpr, scope: &mut Scope<'a>) -> Result<
             condition.and(step).and(result)?
         }
     })
+}
+
+/// Whether one is text and the other is not: numbers of all kinds compare with each other.
+fn never_compare(a: Known<'_>, b: Known<'_>) -> bool {
+    match (a.name(), b.name()) {
+        (Some(a), Some(b)) => (a == "string") != (b == "string"),
+        _ => false,
+    }
 }
 
 fn element(container: Known<'_>) -> Known<'_> {
