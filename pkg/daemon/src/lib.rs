@@ -1,4 +1,4 @@
-//! What every long-running program does the same: logging, signals, the runtime, and how it ends.
+//! What every long-running program does the same: logging, signals, the runtime, memory, connections, and how it ends.
 //!
 //! ```text
 //! main(arguments) ── clap ──> flags ── run(flags, shutdown) ──> 0, or 1 and the reason on standard error
