@@ -15,7 +15,7 @@ use cel::common::types::{
     CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelOptional, CelString, DYN_TYPE,
 };
 use cel::common::value::{CowVal, Val};
-use cel::{Context, Env, ExecutionError};
+use cel::{Context, Env, ExecutionError, Program};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -123,6 +123,10 @@ const MISSING: [&str; 46] = [
 ];
 /// Longer texts are programs, not conditions.
 const LONGEST: usize = 10 * 1024;
+/// Deeper trees are refused: evaluating one goes down as far on the stack of whoever asks.
+const DEEPEST: usize = 250;
+/// A stack that parsing the longest text does not fill, however deep that is.
+const PARSER_STACK: usize = 256 << 20;
 /// What one evaluation may iterate over and build up, in elements and tens of bytes.
 const MOST_STEPS: u64 = 500_000;
 /// Wrapped around what grows: counts it and hands it on.
@@ -189,9 +193,7 @@ impl Expression {
         if text.len() > LONGEST {
             return Err(Fault::Invalid(format!("the expression is longer than {LONGEST} bytes")));
         }
-        // The crate's drawings lack the space that upstream's have before the bar.
-        let drawn = |errors: cel::ParseErrors| Fault::Invalid(errors.to_string().replace("\n| ", "\n | "));
-        let program = ENVIRONMENT.compile(text).map_err(drawn)?;
+        let program = program(text).map_err(Fault::Invalid)?;
         let mut known: Vec<&str> = variables.iter().chain(&TYPES).copied().collect();
         if let Some((id, name)) = undeclared(program.expression(), &mut known) {
             return Err(match MISSING.contains(&name) {
@@ -206,9 +208,9 @@ impl Expression {
 
     /// A complaint about one node of a text that was compiled, drawn as upstream's compiler does.
     pub(crate) fn complaint(text: &str, id: u64, what: &str) -> String {
-        match ENVIRONMENT.compile(text) {
+        match program(text) {
             Ok(program) => drawing(text, program.source_info(), id, what),
-            Err(errors) => errors.to_string(),
+            Err(why) => why,
         }
     }
 
@@ -314,6 +316,48 @@ pub(crate) fn map<'v>(
 /// A value that may not be there.
 pub(crate) fn optional<'v>(value: Option<Box<dyn Val + 'v>>) -> Box<dyn Val + 'v> {
     Box::new(CelOptional::from(value))
+}
+
+/// Parses a text, on a thread with a stack of its own.
+fn program(text: &str) -> Result<Program, String> {
+    let parse = || {
+        // The crate's drawings lack the space that upstream's have before the bar.
+        let drawn = |errors: cel::ParseErrors| errors.to_string().replace("\n| ", "\n | ");
+        let program = ENVIRONMENT.compile(text).map_err(drawn)?;
+        match depth(program.expression()) > DEEPEST {
+            true => Err(format!("expression recursion limit exceeded: {DEEPEST}")),
+            false => Ok(program),
+        }
+    };
+    std::thread::scope(|scope| {
+        let parser = std::thread::Builder::new().stack_size(PARSER_STACK).spawn_scoped(scope, parse);
+        let parser = parser.map_err(|error| format!("the expression cannot be parsed now: {error}"))?;
+        parser.join().unwrap_or_else(|_| Err("the expression cannot be parsed".to_owned()))
+    })
+}
+
+/// How many nodes stand below each other.
+fn depth(expression: &IdedExpr) -> usize {
+    let deepest = |parts: &mut dyn Iterator<Item = &IdedExpr>| parts.map(depth).max().unwrap_or(0);
+    let below = match &expression.expr {
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => 0,
+        Expr::Select(select) => depth(&select.operand),
+        Expr::List(list) => deepest(&mut list.elements.iter()),
+        Expr::Map(of) => of.entries.iter().map(|entry| entry_depth(&entry.expr)).max().unwrap_or(0),
+        Expr::Struct(of) => of.entries.iter().map(|entry| entry_depth(&entry.expr)).max().unwrap_or(0),
+        Expr::Call(call) => deepest(&mut call.target.iter().map(|target| &**target).chain(&call.args)),
+        Expr::Comprehension(all) => deepest(
+            &mut [&all.iter_range, &all.accu_init, &all.loop_cond, &all.loop_step, &all.result].into_iter(),
+        ),
+    };
+    below + 1
+}
+
+fn entry_depth(entry: &EntryExpr) -> usize {
+    match entry {
+        EntryExpr::StructField(field) => depth(&field.value),
+        EntryExpr::MapEntry(entry) => depth(&entry.key).max(depth(&entry.value)),
+    }
 }
 
 fn undeclared_text(name: &str) -> String {
@@ -507,5 +551,36 @@ mod tests {
         check("object.metadata.name", Err("cel expression evaluated to string, not to bool"));
         check("object.spec.nothing == 1", Err("no such key: nothing"));
         check(&"(".repeat(5000), Err("compilation failed"));
+    }
+
+    #[test]
+    fn deep_expressions_are_refused_and_do_not_end_the_program() {
+        let shapes = [
+            ("(", "1", ")"),
+            ("[", "1", "]"),
+            ("!", "true", ""),
+            ("size(", "[]", ")"),
+            ("{1: ", "1", "}"),
+            ("1 + ", "1", ""),
+            ("true && ", "true", ""),
+            ("true ? true : ", "true", ""),
+            ("1 == ", "1", ""),
+            ("", "object", ".a"),
+            ("", "object", "[0]"),
+            ("", "object", ".trim()"),
+            ("[1].all(x, ", "true", ")"),
+        ];
+        for (open, middle, close) in shapes {
+            for length in [500, 1000, 2000, 5000, LONGEST] {
+                let depth = (length - 10) / (open.len() + close.len());
+                let text = format!("{}{middle}{}", open.repeat(depth), close.repeat(depth));
+                if let Ok(expression) = Expression::compile(&text, &["object"]) {
+                    let _ = expression.holds(&[("object", &json!({}))]);
+                }
+            }
+        }
+        let long = format!("1{} == 1", " + 1".repeat(1000));
+        let Err(why) = Expression::compile(&long, &[]) else { panic!("it is deep") };
+        assert_eq!(why, "compilation failed: expression recursion limit exceeded: 250");
     }
 }

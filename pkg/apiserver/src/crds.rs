@@ -17,12 +17,16 @@ use api::crd;
 use api::{Kind, Value, object};
 use jiff::Timestamp;
 use listwatch::{Scope, Since};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// What could not be done is tried again after this.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The kinds of definitions, by their names, uids and generations: what has not changed is not compiled again.
+pub type CustomKinds = BTreeMap<(String, String, i64), Vec<Arc<Kind>>>;
 
 /// Serves what is defined now.
 pub async fn load(server: &Arc<Server>) -> Result<()> {
@@ -126,21 +130,26 @@ async fn settle_status(
 async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> {
     let established: Vec<&Value> =
         definitions.iter().filter(|definition| crd::condition_is_true(definition, "Established")).collect();
-    let signature: Vec<(String, i64)> = established
-        .iter()
-        .map(|d| (object::name(d).to_owned(), d["metadata"]["generation"].as_i64().unwrap_or(0)))
-        .collect();
-    if !server.custom_kinds_changed(signature) {
+    let known = server.custom_kinds.lock().clone();
+    let mut served = CustomKinds::new();
+    for definition in established {
+        let id = (
+            object::name(definition).to_owned(),
+            object::meta(definition, "uid").unwrap_or_default().to_owned(),
+            definition["metadata"]["generation"].as_i64().unwrap_or(0),
+        );
+        let compile = || crd::kinds(definition).into_iter().map(Arc::new).collect();
+        let kinds = known.get(&id).cloned().unwrap_or_else(compile);
+        served.insert(id, kinds);
+    }
+    if served.keys().eq(known.keys()) {
         return Ok(());
     }
-    let kinds: Vec<Arc<Kind>> =
-        established.iter().flat_map(|definition| crd::kinds(definition)).map(Arc::new).collect();
-    server.registry.replace(kinds).await.map_err(|error| {
-        // Not done: try again.
-        server.custom_kinds_changed(Vec::new());
+    server.registry.replace(served.values().flatten().cloned().collect()).await.map_err(|error| {
         tracing::error!(%error, "cannot serve custom resources");
         ApiError::unavailable("custom resources cannot be served at the moment")
     })?;
+    *server.custom_kinds.lock() = served;
     Ok(())
 }
 

@@ -53,7 +53,8 @@ pub struct Server {
     /// that all apiservers of a cluster say the same.
     pub oldest_page: AtomicU64,
     bootstrapped: AtomicBool,
-    custom_kinds: Mutex<Vec<(String, i64)>>,
+    /// What is served of the definitions, by which of them.
+    pub custom_kinds: Mutex<crds::CustomKinds>,
 }
 
 /// Why a server did not start, or ended.
@@ -187,14 +188,6 @@ impl Server {
             ip => ip,
         };
         format!("https://{}", SocketAddr::new(ip, self.address.port()))
-    }
-
-    /// Whether the custom kinds differ from those seen last; they are remembered.
-    pub fn custom_kinds_changed(&self, signature: Vec<(String, i64)>) -> bool {
-        let mut known = self.custom_kinds.lock();
-        let is_new = *known != signature;
-        *known = signature;
-        is_new
     }
 
     /// Whether the first objects are there.
