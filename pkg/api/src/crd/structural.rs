@@ -175,6 +175,11 @@ impl Structural {
         node
     }
 
+    /// The name of the format that strings must have, if they must.
+    pub(super) fn format(&self) -> Option<&str> {
+        Some(&self.rules.as_ref()?.format.as_ref()?.name)
+    }
+
     /// The rules in CEL of this node.
     pub(super) fn validations(&self) -> &[Rule] {
         self.rules.as_ref().map(|rules| &*rules.validations).unwrap_or_default()

@@ -56,20 +56,17 @@ pub(super) fn typed<'v>(schema: &Structural, value: &'v Value, resource: bool) -
             let whole = number.as_i64().or_else(|| number.as_f64().map(|float| float as i64));
             Box::new(CelInt::from(whole.unwrap_or_default()))
         }
-        (Some(Type::String), Value::String(text)) => {
-            let format = schema.rules.as_ref().and_then(|rules| rules.format.as_ref());
-            match format.map(|format| format.name.as_str()) {
-                Some("byte") => match base64::engine::general_purpose::STANDARD.decode(text) {
-                    Ok(bytes) => Box::new(CelBytes::from(bytes)),
-                    Err(_) => expression::from_json(value),
-                },
-                Some(format) => match Native::of_format(format, text) {
-                    Some(native) => Box::new(native),
-                    None => expression::from_json(value),
-                },
+        (Some(Type::String), Value::String(text)) => match schema.format() {
+            Some("byte") => match base64::engine::general_purpose::STANDARD.decode(text) {
+                Ok(bytes) => Box::new(CelBytes::from(bytes)),
+                Err(_) => expression::from_json(value),
+            },
+            Some(format) => match Native::of_format(format, text) {
+                Some(native) => Box::new(native),
                 None => expression::from_json(value),
-            }
-        }
+            },
+            None => expression::from_json(value),
+        },
         (_, Value::Array(items)) => match schema.items.as_deref() {
             Some(element) => {
                 expression::list(items.iter().map(|item| typed(element, item, element.embedded)))
@@ -136,9 +133,8 @@ impl Known<'_> {
 }
 
 fn plain(node: &Structural) -> Option<&'static str> {
-    let format = node.rules.as_ref().and_then(|rules| rules.format.as_ref());
     Some(match node.ty? {
-        Type::String => match format.map(|format| format.name.as_str()) {
+        Type::String => match node.format() {
             Some("byte" | "date" | "date-time" | "duration") => return None,
             _ => "string",
         },

@@ -10,7 +10,7 @@ use crate::field::{Errors, Field, FieldError, Reason};
 use crate::place::Place;
 use crate::schema::ListType;
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 /// What rules may name.
 const VARIABLES: &[&str] = &["self", "oldSelf"];
@@ -28,14 +28,22 @@ pub(super) struct Rule {
     /// Below the node, where complaints are about one of its fields.
     field_path: Option<String>,
     optional_old_self: bool,
-    uses_old_self: bool,
-    expression: Result<Expression, Fault>,
-    message_expression: Option<Result<Expression, Fault>>,
+    expression: Lazy,
+    uses_old_self: OnceLock<bool>,
+    message_expression: Option<Lazy>,
+}
+
+/// An expression that is understood when it is first needed: that takes long, and of those who compile a schema few
+/// evaluate its rules.
+type Lazy = LazyLock<Result<Expression, Fault>, Box<dyn FnOnce() -> Result<Expression, Fault> + Send>>;
+
+fn lazily(text: &str) -> Lazy {
+    let text = text.to_owned();
+    LazyLock::new(Box::new(move || Expression::parse(&text, VARIABLES)))
 }
 
 impl Rule {
     fn compile(json: &Value, node: &Structural) -> Rule {
-        let expression = Expression::parse(text(json, "rule"), VARIABLES);
         let message_expression = Some(text(json, "messageExpression")).filter(|text| !text.trim().is_empty());
         Rule {
             text: text(json, "rule").trim().into(),
@@ -50,16 +58,22 @@ impl Rule {
                 .filter(|path| !path.is_empty())
                 .and_then(|path| field_path(path, node)),
             optional_old_self: flag(json, "optionalOldSelf"),
-            uses_old_self: expression.as_ref().is_ok_and(|expression| expression.names("oldSelf")),
-            expression,
-            message_expression: message_expression.map(|text| Expression::parse(text, VARIABLES)),
+            expression: lazily(text(json, "rule")),
+            uses_old_self: OnceLock::new(),
+            message_expression: message_expression.map(lazily),
         }
+    }
+
+    /// Whether it is about a change.
+    fn uses_old_self(&self) -> bool {
+        let look = || self.expression.as_ref().is_ok_and(|expression| expression.names("oldSelf"));
+        *self.uses_old_self.get_or_init(look)
     }
 
     /// The functions for which the rule, or its message, is not evaluated.
     pub(super) fn missing(&self) -> impl Iterator<Item = &str> {
         let parts = [Some(&self.expression), self.message_expression.as_ref()].into_iter().flatten();
-        parts.filter_map(|part| match part {
+        parts.filter_map(|part| match &**part {
             Err(Fault::Missing(name)) => Some(name.as_str()),
             _ => None,
         })
@@ -175,13 +189,13 @@ fn check_rule<'a>(
         let why = why.replacen("compilation failed", "messageExpression compilation failed", 1);
         complain(&message, place.value(), &why, errors);
     }
-    if let (true, Some(path)) = (rule.uses_old_self, uncorrelatable) {
+    if let (true, Some(path)) = (rule.uses_old_self(), uncorrelatable) {
         rule_text.invalid(
             format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {path}"),
             errors,
         );
     }
-    if !rule.uses_old_self && rule.expression.is_ok() && place.get("optionalOldSelf").exists() {
+    if !rule.uses_old_self() && rule.expression.is_ok() && place.get("optionalOldSelf").exists() {
         place.get("optionalOldSelf").invalid("may not be set if oldSelf is not used in rule", errors);
     }
 }
@@ -283,7 +297,7 @@ impl Run<'_> {
                 value: Some(type_name(schema).into()),
                 detail,
             };
-            let expression = match &rule.expression {
+            let expression = match &*rule.expression {
                 Ok(expression) => expression,
                 Err(Fault::Missing(_)) => continue,
                 Err(Fault::Invalid(why)) => {
@@ -291,11 +305,11 @@ impl Run<'_> {
                     continue;
                 }
             };
-            if rule.uses_old_self && old.is_none() && !rule.optional_old_self {
+            if rule.uses_old_self() && old.is_none() && !rule.optional_old_self {
                 continue;
             }
             let mut context = outer.new_inner_scope();
-            if rule.uses_old_self {
+            if rule.uses_old_self() {
                 let old = old.map(|old| typed(schema, old, resource));
                 match (rule.optional_old_self, old) {
                     (true, old) => context.add_variable_as_val("oldSelf", expression::optional(old)),
@@ -311,7 +325,7 @@ impl Run<'_> {
             }
             match expression.evaluate(&context, &mut self.budget) {
                 Ok(Answer::Bool(true)) => {}
-                Ok(_) if unchanged && !rule.uses_old_self => {}
+                Ok(_) if unchanged && !rule.uses_old_self() => {}
                 Ok(_) => {
                     let message = rule.message_expression.as_ref().and_then(|message| message.as_ref().ok());
                     let message = message.and_then(|message| message.evaluate(&context, &mut self.budget).ok());
