@@ -43,6 +43,11 @@ impl Cluster {
                 bail!("--pod-network-cidr: each node takes a /{part}, and {range} has none");
             }
         }
+        let services = self.service_cidrs.first().context("there is no range for services")?;
+        let dns = self.dns_address()?;
+        if !services.contains(&dns) {
+            bail!("--service-cidr: the cluster's DNS takes the tenth address, and {services} has none");
+        }
         if self.service_cidrs.len() > self.pod_cidrs.len() {
             bail!("--pod-network-cidr: services with two addresses need pods with two");
         }
@@ -151,6 +156,8 @@ mod tests {
         check("fd00:10:244::/56", "fd00:10:96::/112", Some("--pod-network-cidr: expected"));
         check("10.244.0.0/16,10.245.0.0/16", "10.96.0.0/12", Some("--pod-network-cidr: expected"));
         check("10.244.0.0/16", "fd00:10:96::/112", Some("--service-cidr: expected"));
+        check("10.244.0.0/16", "10.96.0.0/28", None);
+        check("10.244.0.0/16", "10.96.0.0/29", Some("--service-cidr: the cluster's DNS takes the tenth"));
         check("10.244.0.0/25", "10.96.0.0/12", Some("--pod-network-cidr: each node takes a /24"));
         check("10.244.0.0/16,fd00::/112", "10.96.0.0/12", Some("--pod-network-cidr: each node takes a /64"));
     }

@@ -1,7 +1,9 @@
-//! What a new cluster must hold so that machines can join it: upstream kubeadm's objects, under upstream's names.
+//! What a new cluster must hold so that machines can join it, and so that people find what it offers: upstream kubeadm's
+//! objects, under upstream's names.
 
 use crate::cluster::Cluster;
 use anyhow::{Context, Result};
+use api::kinds::networking::ingress_class::{DEFAULT_CLASS, OWN_CLASS, OWN_CONTROLLER};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -51,7 +53,27 @@ pub fn all(cluster: &Cluster, ca_pem: &str) -> Result<Vec<Value>> {
         cluster_role_binding("kubeadm:node-autoapprove-certificate-rotation", selfnodeclient, "system:nodes"),
         // kube-proxy runs as its node.
         cluster_role_binding("minik8s:node-proxier", "system:node-proxier", "system:nodes"),
+        name_server(cluster)?,
+        json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
+            "metadata": {"name": OWN_CLASS, "annotations": {DEFAULT_CLASS: "true"}},
+            "spec": {"controller": OWN_CONTROLLER},
+        }),
     ])
+}
+
+/// The name server as a service, by which it is found, and by which nobody else gets its address. Every node answers
+/// there by itself, so that there is nothing for kube-proxy to do.
+fn name_server(cluster: &Cluster) -> Result<Value> {
+    let port = |name: &str, protocol: &str| json!({"name": name, "port": 53, "targetPort": 53, "protocol": protocol});
+    Ok(json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {
+            "k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
+            "service.kubernetes.io/service-proxy-name": OWN_CLASS,
+        }},
+        "spec": {"clusterIP": cluster.dns_address()?, "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")]},
+    }))
 }
 
 /// A token's Secret.

@@ -1,4 +1,4 @@
-//! Expressions of the Common Expression Language: match conditions of webhooks, validation rules of custom kinds.
+//! Expressions of the Common Expression Language: conditions and validations of admission, rules of custom kinds.
 //!
 //! What an expression names is checked when it is compiled: a variable or function that is not there is refused then,
 //! not ignored later. There is no type checker: an expression whose types do not fit fails when it is evaluated.
@@ -19,10 +19,8 @@ use cel::{Context, Env, ExecutionError, Program};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, LazyLock};
-
-/// What a match condition may look at.
-pub const MATCH_VARIABLES: &[&str] = &["object", "oldObject", "request"];
 
 /// Types, which stand where variables do.
 const TYPES: [&str; 10] =
@@ -124,7 +122,7 @@ const MISSING: [&str; 46] = [
 /// Longer texts are programs, not conditions.
 const LONGEST: usize = 10 * 1024;
 /// Deeper trees are refused: evaluating one goes down as far on the stack of whoever asks.
-const DEEPEST: usize = 250;
+pub(crate) const DEEPEST: usize = 250;
 /// A stack that parsing the longest text does not fill, however deep that is.
 const PARSER_STACK: usize = 256 << 20;
 /// What one evaluation may iterate over and build up, in elements and tens of bytes.
@@ -224,20 +222,9 @@ impl Expression {
         self.0.references().has_variable(variable)
     }
 
-    /// Whether the expression is true of these values.
-    pub fn holds(&self, variables: &[(&str, &Value)]) -> Result<bool, String> {
-        let mut context = context();
-        for (name, value) in variables {
-            context.add_variable_as_val(*name, from_json(value));
-        }
-        match self.evaluate(&context, &mut u64::MAX.clone()) {
-            Ok(Answer::Bool(answer)) => Ok(answer),
-            Ok(Answer::Text(_)) => Err("cel expression evaluated to string, not to bool".to_owned()),
-            Ok(Answer::Other(ty)) => Err(format!("cel expression evaluated to {ty}, not to bool")),
-            Err(Failure::TooMuch) => Err("operation cancelled: actual cost limit exceeded".to_owned()),
-            Err(Failure::NoOverload) => Err("no such overload".to_owned()),
-            Err(Failure::Failed(why)) => Err(why),
-        }
+    /// How many nodes stand below each other, where each variable of the struct `variables` has its own.
+    pub(crate) fn depth(&self, variables: &HashMap<String, usize>) -> usize {
+        depth(&self.0, variables)
     }
 
     /// Evaluates the expression with the variables of a [`context`]. What it takes is taken from `budget`.
@@ -255,6 +242,16 @@ impl Expression {
             (Some(answer), _) => Answer::Bool(*answer.inner()),
             (None, Some(text)) => Answer::Text(text.inner().to_owned()),
             (None, None) => Answer::Other(value.get_type().name().to_owned()),
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Failure::TooMuch => "operation cancelled: actual cost limit exceeded",
+            Failure::NoOverload => "no such overload",
+            Failure::Failed(why) => why,
         })
     }
 }
@@ -324,7 +321,7 @@ fn program(text: &str) -> Result<Program, String> {
         // The crate's drawings lack the space that upstream's have before the bar.
         let drawn = |errors: cel::ParseErrors| errors.to_string().replace("\n| ", "\n | ");
         let program = ENVIRONMENT.compile(text).map_err(drawn)?;
-        match depth(program.expression()) > DEEPEST {
+        match depth(program.expression(), &HashMap::new()) > DEEPEST {
             true => Err(format!("expression recursion limit exceeded: {DEEPEST}")),
             false => Ok(program),
         }
@@ -336,15 +333,23 @@ fn program(text: &str) -> Result<Program, String> {
     })
 }
 
-/// How many nodes stand below each other.
-fn depth(expression: &IdedExpr) -> usize {
-    let deepest = |parts: &mut dyn Iterator<Item = &IdedExpr>| parts.map(depth).max().unwrap_or(0);
+/// How many nodes stand below each other. What `variables.x` comes to is as deep as that says.
+fn depth(expression: &IdedExpr, variables: &HashMap<String, usize>) -> usize {
+    let of = |part: &IdedExpr| depth(part, variables);
+    let deepest = |parts: &mut dyn Iterator<Item = &IdedExpr>| parts.map(of).max().unwrap_or(0);
+    let of_entry = |entry: &EntryExpr| match entry {
+        EntryExpr::StructField(field) => of(&field.value),
+        EntryExpr::MapEntry(entry) => of(&entry.key).max(of(&entry.value)),
+    };
     let below = match &expression.expr {
         Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => 0,
-        Expr::Select(select) => depth(&select.operand),
+        Expr::Select(select) => match &select.operand.expr {
+            Expr::Ident(name) if name == "variables" => variables.get(&select.field).map_or(1, |of| of + 1),
+            _ => of(&select.operand),
+        },
         Expr::List(list) => deepest(&mut list.elements.iter()),
-        Expr::Map(of) => of.entries.iter().map(|entry| entry_depth(&entry.expr)).max().unwrap_or(0),
-        Expr::Struct(of) => of.entries.iter().map(|entry| entry_depth(&entry.expr)).max().unwrap_or(0),
+        Expr::Map(map) => map.entries.iter().map(|entry| of_entry(&entry.expr)).max().unwrap_or(0),
+        Expr::Struct(of) => of.entries.iter().map(|entry| of_entry(&entry.expr)).max().unwrap_or(0),
         Expr::Call(call) => deepest(&mut call.target.iter().map(|target| &**target).chain(&call.args)),
         Expr::Comprehension(all) => deepest(
             &mut [&all.iter_range, &all.accu_init, &all.loop_cond, &all.loop_step, &all.result].into_iter(),
@@ -353,14 +358,7 @@ fn depth(expression: &IdedExpr) -> usize {
     below + 1
 }
 
-fn entry_depth(entry: &EntryExpr) -> usize {
-    match entry {
-        EntryExpr::StructField(field) => depth(&field.value),
-        EntryExpr::MapEntry(entry) => depth(&entry.key).max(depth(&entry.value)),
-    }
-}
-
-fn undeclared_text(name: &str) -> String {
+pub(crate) fn undeclared_text(name: &str) -> String {
     format!("undeclared reference to '{name}' (in container '')")
 }
 
@@ -495,13 +493,26 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn holds(expression: &Expression, variables: &[(&str, &Value)]) -> Result<bool, String> {
+        let mut context = context();
+        for (name, value) in variables {
+            context.add_variable_as_val(*name, from_json(value));
+        }
+        match expression.evaluate(&context, &mut u64::MAX.clone()) {
+            Ok(Answer::Bool(answer)) => Ok(answer),
+            Ok(other) => Err(format!("not a bool: {other:?}")),
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+
     fn check(text: &str, expected: Result<bool, &str>) {
         let object = json!({"metadata": {"name": "web", "labels": {"app": "x"}, "finalizers": ["a/b", "c"]},
             "spec": {"replicas": 3, "ratio": 0.5}});
         let request =
             json!({"operation": "CREATE", "userInfo": {"username": "system:node:n", "groups": ["g"]}});
         let variables = [("object", &object), ("oldObject", &Value::Null), ("request", &request)];
-        let said = Expression::compile(text, MATCH_VARIABLES).and_then(|compiled| compiled.holds(&variables));
+        let said = Expression::compile(text, &variables.map(|(name, _)| name))
+            .and_then(|compiled| holds(&compiled, &variables));
         match (&said, expected) {
             (Err(said), Err(expected)) => assert!(said.starts_with(expected), "{text}\n{said}"),
             (said, expected) => assert_eq!(said.clone(), expected.map_err(str::to_owned), "{text}"),
@@ -548,7 +559,7 @@ mod tests {
             "object.metadata.finalizers.all(f, g == f)",
             Err("compilation failed: ERROR: <input>:1:35: undeclared reference to 'g'"),
         );
-        check("object.metadata.name", Err("cel expression evaluated to string, not to bool"));
+        check("object.metadata.name", Err("not a bool: Text(\"web\")"));
         check("object.spec.nothing == 1", Err("no such key: nothing"));
         check(&"(".repeat(5000), Err("compilation failed"));
     }
@@ -575,7 +586,7 @@ mod tests {
                 let depth = (length - 10) / (open.len() + close.len());
                 let text = format!("{}{middle}{}", open.repeat(depth), close.repeat(depth));
                 if let Ok(expression) = Expression::compile(&text, &["object"]) {
-                    let _ = expression.holds(&[("object", &json!({}))]);
+                    let _ = holds(&expression, &[("object", &json!({}))]);
                 }
             }
         }

@@ -12,6 +12,7 @@
 //!
 //! This crate does no I/O, knows no clock and keeps no state beyond the tables it is made of.
 
+pub mod admission;
 pub mod crd;
 pub mod decode;
 pub mod dialect;

@@ -19,9 +19,10 @@ const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const NOT_CACHED: HeaderValue = HeaderValue::from_static("no-cache, private");
 const WARNING: HeaderName = HeaderName::from_static("warning");
-/// Warnings beyond this many bytes are cut: headers are bounded too.
-const LONGEST_WARNING: usize = 256;
-const MOST_WARNINGS: usize = 16;
+/// Headers are bounded too: warnings that have more characters than this together are cut.
+const LONGEST_WARNINGS: usize = 4096;
+/// How much is left of each then.
+const CUT_WARNING: usize = 256;
 
 impl Answer {
     fn new(code: StatusCode, content_type: HeaderValue, body: Body) -> Answer {
@@ -34,16 +35,15 @@ impl Answer {
 
     /// Adds what the context collected for the client.
     pub fn with_warnings(mut self, context: &Context) -> Answer {
-        for warning in context.warnings.lock().iter().take(MOST_WARNINGS) {
-            self = self.with_warning(warning);
+        for warning in fitting(&context.warnings.lock()) {
+            self = self.with_warning(&warning);
         }
         self
     }
 
     /// Adds one thing that the client should know.
     pub fn with_warning(mut self, warning: &str) -> Answer {
-        let mut text: String = warning.chars().filter(|c| !c.is_control() && c.is_ascii()).collect();
-        text.truncate(LONGEST_WARNING);
+        let text: String = warning.chars().filter(|c| !c.is_control() && c.is_ascii()).collect();
         let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             self.0.headers_mut().append(WARNING, value);
@@ -56,6 +56,22 @@ impl Answer {
         self.0.headers_mut().insert(name, value);
         self
     }
+}
+
+/// Warnings as they are; where that is too much, the beginning of each, and of the first ones only.
+fn fitting(warnings: &[String]) -> Vec<String> {
+    let length = |text: &String| text.chars().count();
+    if warnings.iter().map(length).sum::<usize>() <= LONGEST_WARNINGS {
+        return warnings.to_vec();
+    }
+    let cut = warnings.iter().map(|warning| warning.chars().take(CUT_WARNING).collect::<String>());
+    let mut written = 0;
+    cut.take_while(|warning| {
+        let fits = written < LONGEST_WARNINGS;
+        written += length(warning);
+        fits
+    })
+    .collect()
 }
 
 /// No body at all.
@@ -160,5 +176,23 @@ pub fn include_object(call: &Call<'_>) -> Result<table::IncludeObject> {
         Some(other) => Err(ApiError::bad_request(format!(
             "includeObject: Unsupported value: {other:?}: supported values: \"Metadata\", \"None\", \"Object\""
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_cut_only_where_they_are_too_much() {
+        let check = |lengths: &[usize], expected: &[usize]| {
+            let warnings: Vec<String> = lengths.iter().map(|length| "x".repeat(*length)).collect();
+            let found: Vec<usize> = fitting(&warnings).iter().map(String::len).collect();
+            assert_eq!(found, expected, "{lengths:?}");
+        };
+        check(&[], &[]);
+        check(&[1000, 3096], &[1000, 3096]);
+        check(&[1000, 3097, 10], &[256, 256, 10]);
+        check(&[5000; 100], &[256; 16]);
     }
 }

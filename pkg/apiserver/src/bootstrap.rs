@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::server::Server;
 use crate::storage::Change;
 use crate::verbs::create;
-use crate::{aggregation, peers, services, time};
+use crate::{aggregated_roles, peers, services, time};
 use api::kinds::networking::service_cidr;
 use api::{Value, object};
 use futures::future::try_join_all;
@@ -51,7 +51,7 @@ pub async fn run(server: &Arc<Server>) -> Result<()> {
     services::take_again(server).await?;
     peers::announce(server).await?;
     server.catch_up().await?;
-    aggregation::pass(server).await
+    aggregated_roles::pass(server).await
 }
 
 /// Gives every namespace its default service account, as it appears.
@@ -88,7 +88,7 @@ async fn default_account(server: &Server, namespace: &str, context: &Context) ->
 }
 
 /// Creates an object unless there is one of its name.
-async fn ensure(
+pub async fn ensure(
     server: &Server,
     group: &str,
     plural: &str,

@@ -150,6 +150,7 @@ async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> 
         ApiError::unavailable("custom resources cannot be served at the moment")
     })?;
     *server.custom_kinds.lock() = served;
+    server.api_services.kinds_changed.notify_one();
     Ok(())
 }
 

@@ -6,12 +6,13 @@
 //!       ──> /api, /apis as APIGroupDiscoveryList         everything in two requests: what clients ask first
 //! ```
 //!
-//! Pure functions of the kinds; the order of groups and versions is upstream's, since clients that are asked for
+//! Pure functions of the kinds, and of what other servers serve through this one; the order of groups and versions is upstream's, since clients that are asked for
 //! `pods` or for an unversioned kind take the first that has it.
 
 use api::kind::{Kind, Scope, Subresource, Verbs};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The two versions of aggregated discovery that clients know.
@@ -82,17 +83,18 @@ pub fn api_versions(kinds: &[Arc<Kind>], address: &str) -> Value {
 }
 
 /// `/apis`: all named groups.
-pub fn api_group_list(kinds: &[Arc<Kind>]) -> Value {
-    let groups: Vec<Value> = groups(kinds).into_iter().map(|group| group_of(kinds, group)).collect();
+pub fn api_group_list(kinds: &[Arc<Kind>], foreign: &[Foreign]) -> Value {
+    let groups = all_groups(kinds, foreign);
+    let groups: Vec<Value> = groups.into_iter().map(|group| group_of(kinds, foreign, group)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/{group}`, or `None` if there is no such group.
-pub fn api_group(kinds: &[Arc<Kind>], group: &str) -> Option<Value> {
-    if group.is_empty() || !kinds.iter().any(|kind| kind.group == group) {
+pub fn api_group(kinds: &[Arc<Kind>], foreign: &[Foreign], group: &str) -> Option<Value> {
+    if group.is_empty() || all_versions(kinds, foreign, group).is_empty() {
         return None;
     }
-    let mut found = group_of(kinds, group);
+    let mut found = group_of(kinds, foreign, group);
     found["kind"] = "APIGroup".into();
     found["apiVersion"] = "v1".into();
     Some(found)
@@ -120,17 +122,21 @@ pub fn api_resource_list(kinds: &[Arc<Kind>], group: &str, version: &str) -> Opt
 }
 
 /// `/api` (`core`) or `/apis` in one document.
-pub fn aggregated(kinds: &[Arc<Kind>], core: bool, form: Aggregated) -> Value {
-    let groups = if core { vec![""] } else { groups(kinds) };
+pub fn aggregated(kinds: &[Arc<Kind>], foreign: &[Foreign], core: bool, form: Aggregated) -> Value {
+    let groups = if core { vec![""] } else { all_groups(kinds, foreign) };
     let items: Vec<Value> = groups
         .into_iter()
         .map(|group| {
-            let versions: Vec<Value> = versions(kinds, group)
+            let versions: Vec<Value> = all_versions(kinds, foreign, group)
                 .into_iter()
-                .map(|version| {
-                    let kinds = of_version(kinds, group, version);
-                    let resources: Vec<Value> = kinds.iter().map(|kind| aggregated_resource(kind)).collect();
-                    json!({"version": version, "freshness": "Current", "resources": resources})
+                .map(|(version, other)| {
+                    let own = || {
+                        of_version(kinds, group, version).into_iter().map(|kind| aggregated_resource(kind))
+                    };
+                    let resources = other.map_or_else(|| own().collect(), |other| other.resources.clone());
+                    let is_current = other.is_none_or(|other| other.is_current);
+                    let freshness = if is_current { "Current" } else { "Stale" };
+                    json!({"version": version, "freshness": freshness, "resources": resources})
                 })
                 .collect();
             let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
@@ -140,40 +146,135 @@ pub fn aggregated(kinds: &[Arc<Kind>], core: bool, form: Aggregated) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": form.api_version(), "metadata": {}, "items": items})
 }
 
-/// Upstream's order of groups; others follow by name.
-const GROUPS: [&str; 22] = [
-    "apiregistration.k8s.io",
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "resource.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "storagemigration.k8s.io",
+/// The places of groups among all, the highest first, as upstream has them; others are of [`OTHER_PRIORITY`].
+const PRIORITIES: [(&str, i64); 22] = [
+    // No APIService may have this much.
+    ("apiregistration.k8s.io", 20_001),
+    ("apps", 17_800),
+    ("events.k8s.io", 17_750),
+    ("authentication.k8s.io", 17_700),
+    ("authorization.k8s.io", 17_600),
+    ("autoscaling", 17_500),
+    ("batch", 17_400),
+    ("certificates.k8s.io", 17_300),
+    ("networking.k8s.io", 17_200),
+    ("policy", 17_100),
+    ("rbac.authorization.k8s.io", 17_000),
+    ("storage.k8s.io", 16_800),
+    ("admissionregistration.k8s.io", 16_700),
+    ("apiextensions.k8s.io", 16_700),
+    ("scheduling.k8s.io", 16_600),
+    ("coordination.k8s.io", 16_500),
+    ("node.k8s.io", 16_300),
+    ("discovery.k8s.io", 16_200),
+    ("resource.k8s.io", 16_200),
+    ("flowcontrol.apiserver.k8s.io", 16_100),
+    ("internal.apiserver.k8s.io", 16_000),
+    ("storagemigration.k8s.io", 15_800),
 ];
+const OTHER_PRIORITY: i64 = 1_000;
 
-/// The named groups, in order.
+/// A version of a group that another server answers for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Foreign {
+    /// The group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The group's place among all, the highest first.
+    pub group_priority: i64,
+    /// The version's place in its group, the highest first.
+    pub version_priority: i64,
+    /// Its resources, as the aggregated form lists them, when it last told.
+    pub resources: Vec<Value>,
+    /// Whether it told them when it was last asked.
+    pub is_current: bool,
+}
+
+impl Foreign {
+    /// Takes the resources from the list that it serves under its path.
+    pub fn learn(&mut self, list: &Value) {
+        let response_kind = |resource: &Value| {
+            let or = |name: &str, own: &str| resource[name].as_str().unwrap_or(own).to_owned();
+            json!({"group": or("group", &self.group), "version": or("version", &self.version), "kind": resource["kind"]})
+        };
+        let listed = list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let name = |resource: &Value| resource["name"].as_str().unwrap_or_default().to_owned();
+        let mut resources = Vec::new();
+        for resource in listed.iter().filter(|resource| !name(resource).contains('/')) {
+            let prefix = format!("{}/", name(resource));
+            let parts = listed.iter().filter_map(|part| {
+                let part_name = name(part);
+                let subresource = part_name.strip_prefix(&prefix)?;
+                Some(json!({"subresource": subresource, "responseKind": response_kind(part), "verbs": part["verbs"]}))
+            });
+            let parts: Vec<Value> = parts.collect();
+            let mut told = json!({
+                "resource": name(resource),
+                "responseKind": response_kind(resource),
+                "scope": if resource["namespaced"] == true { "Namespaced" } else { "Cluster" },
+                "singularResource": resource["singularName"],
+                "verbs": resource["verbs"],
+            });
+            for names in ["shortNames", "categories"].into_iter().filter(|names| resource[names].is_array()) {
+                told[names] = resource[names].clone();
+            }
+            if !parts.is_empty() {
+                told["subresources"] = parts.into();
+            }
+            resources.push(told);
+        }
+        self.resources = resources;
+    }
+}
+
+/// A group's place among all, the highest first.
+pub(crate) fn group_priority(group: &str) -> i64 {
+    let known = PRIORITIES.iter().find(|(known, _)| *known == group);
+    known.map_or(OTHER_PRIORITY, |(_, priority)| *priority)
+}
+
+/// The place of a version in its group, the highest first: as upstream gives them, fifteen to the last, and as many more to
+/// each before it.
+pub(crate) fn version_priority(kinds: &[Arc<Kind>], group: &str, version: &str) -> i64 {
+    let versions = versions(kinds, group);
+    let place = versions.iter().rev().position(|known| *known == version).unwrap_or(0);
+    15 * (place as i64 + 1)
+}
+
+/// The named groups of our own, in order.
 pub(crate) fn groups(kinds: &[Arc<Kind>]) -> Vec<&str> {
-    let rank = |group: &str| GROUPS.iter().position(|known| *known == group).unwrap_or(GROUPS.len());
-    let mut groups: Vec<&str> =
-        kinds.iter().map(|kind| kind.group.as_str()).filter(|group| !group.is_empty()).collect();
-    groups.sort_unstable_by(|a, b| rank(a).cmp(&rank(b)).then(a.cmp(b)));
-    groups.dedup();
+    all_groups(kinds, &[])
+}
+
+/// All named groups, in order.
+fn all_groups<'a>(kinds: &'a [Arc<Kind>], foreign: &'a [Foreign]) -> Vec<&'a str> {
+    let own = kinds.iter().map(|kind| (kind.group.as_str(), group_priority(&kind.group)));
+    let others = foreign.iter().map(|version| (version.group.as_str(), version.group_priority));
+    let mut priorities: BTreeMap<&str, i64> = BTreeMap::new();
+    for (group, priority) in own.chain(others).filter(|(group, _)| !group.is_empty()) {
+        let known = priorities.entry(group).or_default();
+        *known = (*known).max(priority);
+    }
+    let mut groups: Vec<&str> = priorities.keys().copied().collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(priorities[group]));
     groups
+}
+
+/// All versions of a group, the preferred first, and who answers for those that are not our own.
+fn all_versions<'a>(
+    kinds: &'a [Arc<Kind>],
+    foreign: &'a [Foreign],
+    group: &str,
+) -> Vec<(&'a str, Option<&'a Foreign>)> {
+    let others = || foreign.iter().filter(|version| version.group == group);
+    let own = versions(kinds, group).into_iter();
+    let own = own.filter(|version| !others().any(|other| other.version == *version));
+    let own = own.map(|version| (version_priority(kinds, group, version), version, None));
+    let others = others().map(|other| (other.version_priority, other.version.as_str(), Some(other)));
+    let mut all: Vec<(i64, &str, Option<&Foreign>)> = own.chain(others).collect();
+    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| compare_versions(b.1, a.1)));
+    all.into_iter().map(|(_, version, other)| (version, other)).collect()
 }
 
 /// The versions of a group, the preferred first.
@@ -267,10 +368,10 @@ fn verbs(kind: &Kind) -> &'static [&'static str] {
     }
 }
 
-fn group_of(kinds: &[Arc<Kind>], group: &str) -> Value {
-    let versions: Vec<Value> = versions(kinds, group)
+fn group_of(kinds: &[Arc<Kind>], foreign: &[Foreign], group: &str) -> Value {
+    let versions: Vec<Value> = all_versions(kinds, foreign, group)
         .into_iter()
-        .map(|version| json!({"groupVersion": format!("{group}/{version}"), "version": version}))
+        .map(|(version, _)| json!({"groupVersion": format!("{group}/{version}"), "version": version}))
         .collect();
     json!({"name": group, "preferredVersion": versions.first(), "versions": versions})
 }
@@ -377,14 +478,14 @@ mod tests {
 
     #[test]
     fn groups_and_versions_stand_in_upstreams_order() {
-        let list = api_group_list(&kinds());
+        let list = api_group_list(&kinds(), &[]);
         let names: Vec<&str> =
             list["groups"].as_array().unwrap().iter().map(|g| g["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["apps", "authorization.k8s.io", "autoscaling", "stable.example.com"]);
-        let autoscaling = api_group(&kinds(), "autoscaling").unwrap();
+        let autoscaling = api_group(&kinds(), &[], "autoscaling").unwrap();
         assert_eq!(autoscaling["preferredVersion"]["groupVersion"], "autoscaling/v2");
         assert_eq!(autoscaling["versions"][1]["version"], "v1");
-        assert_eq!(api_group(&kinds(), "none"), None);
+        assert_eq!(api_group(&kinds(), &[], "none"), None);
         assert_eq!(api_versions(&kinds(), "10.0.0.1:6443")["versions"], json!(["v1"]));
     }
 
@@ -415,13 +516,13 @@ mod tests {
 
     #[test]
     fn one_document_says_it_all() {
-        let core = aggregated(&kinds(), true, Aggregated::V2);
+        let core = aggregated(&kinds(), &[], true, Aggregated::V2);
         assert_eq!(core["items"][0]["metadata"], json!({}));
         assert_eq!(
             core["items"][0]["versions"][0]["resources"][1]["subresources"][1]["responseKind"],
             json!({"group": "policy", "version": "v1", "kind": "Eviction"})
         );
-        let all = aggregated(&kinds(), false, Aggregated::V2Beta1);
+        let all = aggregated(&kinds(), &[], false, Aggregated::V2Beta1);
         assert_eq!(all["apiVersion"], "apidiscovery.k8s.io/v2beta1");
         let custom = &all["items"][3];
         assert_eq!(custom["metadata"]["name"], "stable.example.com");

@@ -97,6 +97,9 @@ async fn answer(
     let user = identity::authenticate(server, connection, headers)?;
     let user = identity::impersonate(server, user, headers)?;
     authorize(server, &attributes(&user, &info))?;
+    if let Some(backend) = server.api_services.route(&info) {
+        return backend.forward(server, &user, parts, body).await;
+    }
     let Some(target) = &info.target else {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err(ApiError::no_such_path());

@@ -42,6 +42,8 @@ pub struct Credentials {
     pub tls: Tls,
     /// What is in the data directory.
     pub pki: ServerPki,
+    /// Who signs the certificates of clients, as PEM.
+    pub clients: String,
     names: pki::Config,
 }
 
@@ -122,7 +124,7 @@ pub fn credentials(config: &Config, address: SocketAddr) -> Result<Arc<Credentia
     };
     let tls =
         Tls::new(certificate.as_bytes(), key.as_bytes(), clients.as_bytes()).map_err(StartError::Tls)?;
-    Ok(Arc::new(Credentials { tls, pki, names }))
+    Ok(Arc::new(Credentials { tls, pki, clients, names }))
 }
 
 fn serving_certificate(config: &Config, pki: &ServerPki) -> Result<(String, String), StartError> {

@@ -4,22 +4,26 @@
 //! connections ─ tls ─> handler ─ request, identity ─> verbs/* ─ write ─ admission ─> storage ─> store
 //!                         │                              └──── answer <──── registry (caches) <── listwatch
 //!                         ├─> health, meta_paths (discovery, openapi), reviews, subresources/*
-//!                         └─> nodes/* ──> kubelets, pods: logs, exec, proxy, metrics.k8s.io
+//!                         ├─> nodes/* ──> kubelets, pods: logs, exec, proxy, metrics.k8s.io
+//!                         └─> apiservices/* ──> servers of other groups
 //! ```
 //!
 //! Inside, an object is JSON, checked against its kind's schema. What is read is what the caches hold: bytes that
 //! were encoded once. What is written goes through [`write`], whatever verb brought it.
 //!
-//! It never talks to other components, they talk to it; only what clients want of a node or a pod is passed on (`nodes`).
+//! It never talks to other components, they talk to it; only what clients want of a node, a pod or another
+//! server is passed on (`nodes`, `apiservices`).
 
 mod account_tokens;
 pub mod admission;
-mod aggregation;
+mod aggregated_roles;
 pub mod answer;
+mod apiservices;
 pub mod auth;
 pub mod backup;
 mod body;
 mod bootstrap;
+mod client_tls;
 mod compaction;
 pub mod config;
 mod connections;
@@ -54,6 +58,7 @@ pub mod storage;
 mod subresources;
 mod time;
 mod tls;
+mod type_checking;
 mod verbs;
 pub mod write;
 

@@ -46,6 +46,10 @@ fn paths(server: &Server) -> Value {
         paths.push(format!("/apis/{}", kind.group));
         paths.push(format!("/apis/{}/{}", kind.group, kind.version));
     }
+    for other in &server.api_services.table().foreign {
+        paths.push(format!("/apis/{}", other.group));
+        paths.push(format!("/apis/{}/{}", other.group, other.version));
+    }
     paths.sort();
     paths.dedup();
     json!({ "paths": paths })
@@ -54,22 +58,34 @@ fn paths(server: &Server) -> Value {
 fn discovered(server: &Server, path: &str, accept: &str) -> Option<Answer> {
     let resources = server.registry.resources();
     let kinds = resources.kinds();
+    let table = server.api_services.table();
     let form = Aggregated::accepted(accept);
     let value = match (path, form) {
         ("/api" | "/apis", Some(form)) => {
-            let value = discovery::aggregated(kinds, path == "/api", form);
+            let value = discovery::aggregated(kinds, &table.foreign, path == "/api", form);
             let content_type = HeaderValue::from_static(form.content_type());
             return Some(answer::typed(StatusCode::OK, content_type, value.to_string().into()));
         }
         ("/api", None) => discovery::api_versions(kinds, &server.address.to_string()),
-        ("/apis", None) => discovery::api_group_list(kinds),
+        ("/apis", None) => discovery::api_group_list(kinds, &table.foreign),
         ("/api/v1", _) => discovery::api_resource_list(kinds, "", "v1")?,
         _ => match path.strip_prefix("/apis/")?.split_once('/') {
-            None => discovery::api_group(kinds, path.strip_prefix("/apis/")?)?,
+            None => discovery::api_group(kinds, &table.foreign, path.strip_prefix("/apis/")?)?,
             Some((group, version)) => discovery::api_resource_list(kinds, group, version)?,
         },
     };
     Some(answer::json(StatusCode::OK, &value))
+}
+
+/// The index of documents, with those of other servers.
+fn index(server: &Server, own: Arc<Document>) -> Arc<Document> {
+    let table = server.api_services.table();
+    if table.foreign.is_empty() {
+        return own;
+    }
+    let mut index: Value = serde_json::from_slice(&own.plain()).unwrap_or_default();
+    table.add_documents(&mut index);
+    Arc::new(Document::new(index.to_string().as_bytes()))
 }
 
 /// An OpenAPI document. Making one takes a while, so it is done beside the event loop, and what the client has
@@ -82,7 +98,7 @@ async fn document(server: &Arc<Server>, wanted: &str, headers: &HeaderMap) -> Re
         let kinds = resources.kinds();
         match wanted.as_str() {
             "v2" => Some((server.documents.v2(kinds, form), form.content_type())),
-            "v3" => Some((server.documents.index(kinds), "application/json")),
+            "v3" => Some((index(&server, server.documents.index(kinds)), "application/json")),
             other => Some((server.documents.v3(kinds, other.strip_prefix("v3/")?)?, "application/json")),
         }
     });

@@ -1,6 +1,8 @@
 //! The server as a whole: what all requests share, and its life from start to drained.
 
+use crate::admission::policy::Policies;
 use crate::admission::webhook::Webhooks;
+use crate::apiservices::ApiServices;
 use crate::config::{Config, EtcdConfig};
 use crate::encryption::Keys;
 use crate::error::ApiError;
@@ -9,7 +11,10 @@ use crate::metrics::ServerMetrics;
 use crate::nodes::Usages;
 use crate::openapi;
 use crate::registry::Registry;
-use crate::{account_tokens, aggregation, bootstrap, compaction, connections, crds, peers, reseal, storage};
+use crate::{
+    account_tokens, aggregated_roles, apiservices, bootstrap, compaction, connections, crds, peers, reseal,
+    storage,
+};
 use api::{Kind, Value};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -37,6 +42,8 @@ pub struct Server {
     pub auth: Auth,
     /// Who is asked before something is written.
     pub webhooks: Webhooks,
+    /// What is demanded of what is written.
+    pub policies: Policies,
     /// What seals secrets.
     pub encryption: Arc<Keys>,
     /// What it counts.
@@ -55,6 +62,8 @@ pub struct Server {
     bootstrapped: AtomicBool,
     /// What is served of the definitions, by which of them.
     pub custom_kinds: Mutex<crds::CustomKinds>,
+    /// What other servers answer for.
+    pub api_services: ApiServices,
 }
 
 /// Why a server did not start, or ended.
@@ -117,6 +126,7 @@ pub async fn run(
         address,
         store,
         webhooks: Webhooks::new(&registry),
+        policies: Policies::new(&registry),
         registry,
         auth,
         encryption,
@@ -128,6 +138,7 @@ pub async fn run(
         oldest_page: AtomicU64::new(0),
         bootstrapped: AtomicBool::new(false),
         custom_kinds: Mutex::default(),
+        api_services: ApiServices::default(),
         config,
     });
     let tasks = TaskTracker::new();
@@ -146,8 +157,9 @@ pub async fn run(
     tasks.spawn(account_tokens::keep(server.clone(), authority, shutdown.clone()));
     tasks.spawn(peers::keep(server.clone(), shutdown.clone()));
     tasks.spawn(reseal::run(server.clone()));
-    tasks.spawn(aggregation::keep(server.clone(), shutdown.clone()));
+    tasks.spawn(aggregated_roles::keep(server.clone(), shutdown.clone()));
     tasks.spawn(crds::keep(server.clone(), shutdown.clone()));
+    tasks.spawn(apiservices::keep(server.clone(), credentials.clone(), shutdown.clone()));
     tasks.spawn(compaction::keep(server.clone(), shutdown.clone()));
     connections::serve(server, credentials, listener, tasks, ready).await
 }

@@ -69,14 +69,18 @@ const MOST_ATTEMPTS: usize = 64;
 /// How long a write waits for the caches to show it.
 const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Kinds whose objects decide about others.
-const READ_BY_ADMISSION: [(&str, &str); 7] = [
+const READ_BY_ADMISSION: [(&str, &str); 11] = [
     ("", "limitranges"),
     ("", "namespaces"),
     ("", "resourcequotas"),
     ("", "serviceaccounts"),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("networking.k8s.io", "ingressclasses"),
     ("scheduling.k8s.io", "priorityclasses"),
+    ("storage.k8s.io", "storageclasses"),
 ];
 
 impl Server {

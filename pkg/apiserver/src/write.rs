@@ -5,12 +5,14 @@
 //!                    └─────changed_object─> (the same, seeing the old object)
 //! ```
 //!
-//! Webhooks that change objects are the last of admission; those that refuse them come after validation.
+//! Webhooks that change objects are the last of admission; plug-ins that only look, policies and webhooks that refuse come
+//! after validation.
 //!
 //! Fields are tracked before admission and preparation: what those set is nobody's, so that an apply which does not
 //! name it does not remove it.
 
-use crate::admission::webhook::{self, Hook, Question};
+use crate::admission::question::{self, Question};
+use crate::admission::webhook::{self, Hook};
 use crate::admission::{self, Operation};
 use crate::context::Context;
 use crate::deletion;
@@ -23,6 +25,7 @@ use crate::services;
 use crate::storage::{Change, in_version};
 use crate::subresources::scale;
 use crate::time;
+use crate::type_checking;
 use api::kind::ValidateUpdate;
 use api::{Errors, Field, Kind, Value, meta, object};
 use jiff::Timestamp;
@@ -92,6 +95,7 @@ pub async fn new_object(
     }
     (kind.prepare)(new, None);
     name_requester(kind, new, context);
+    type_checking::note(server, kind, new, None);
     note_phase_change(kind, new, None, context);
     embed(kind, new);
     let mut writes = services::allocate(server, kind, new, None)?;
@@ -105,8 +109,9 @@ pub async fn new_object(
     }
     invalid_if_any(kind, new, errors)?;
     (kind.warnings)(new).into_iter().for_each(|warning| context.warn(warning));
-    if let Some(hooks) = server.webhooks.validating(kind, context) {
-        Box::pin(approve_by(&hooks, server, resource, new, None, Part::Main, context)).await?;
+    admission::validate(server, Operation::Create, resource, "", context, new, None)?;
+    if !question::nobody_is_asked(server) {
+        Box::pin(approve(server, resource, new, None, Part::Main, context)).await?;
     }
     writes.extend(quota::charge(server, kind, new, None, "", context.now)?);
     Ok(writes)
@@ -199,11 +204,13 @@ pub async fn changed_object(
         Part::Door(door) => (door.prepare)(&mut new, old, context.now),
     }
     count_generation(kind, &mut new, old, part);
+    type_checking::note(server, kind, &mut new, Some(old));
     let mut writes = services::allocate(server, kind, &mut new, Some(old))?;
     validate_change(kind, &new, old, part)?;
     (kind.warnings)(&new).into_iter().for_each(|warning| context.warn(warning));
-    if let Some(hooks) = server.webhooks.validating(kind, context) {
-        Box::pin(approve_by(&hooks, server, resource, &new, Some(old), part, context)).await?;
+    admission::validate(server, Operation::Update, resource, part.name(), context, &new, Some(old))?;
+    if !question::nobody_is_asked(server) {
+        Box::pin(approve(server, resource, &new, Some(old), part, context)).await?;
     }
     if deletion::finished(kind, &new) {
         writes.extend(services::release(kind, &new));
@@ -218,7 +225,7 @@ pub async fn changed_object(
 
 /// Lets webhooks change the object, and makes one of its kind of what they send.
 async fn change_by(
-    hooks: &[Hook],
+    hooks: &[Arc<Vec<Hook>>],
     server: &Server,
     resource: &Resource,
     new: &mut Value,
@@ -259,9 +266,8 @@ async fn change_by(
     webhook::mutate(hooks, &question, Some(new), old, finish, again).await
 }
 
-/// Asks webhooks whether the object may become so.
-async fn approve_by(
-    hooks: &[Hook],
+/// Asks others whether the object may become so.
+async fn approve(
     server: &Server,
     resource: &Resource,
     new: &Value,
@@ -273,9 +279,9 @@ async fn approve_by(
     let question = question(server, kind, new, old, part, context);
     if matches!(part, Part::Scale) {
         let (scale, old) = (scale::of(kind, new), old.map(|old| scale::of(kind, old)));
-        return webhook::validate(hooks, &question, Some(&scale), old.as_ref()).await;
+        return question::approve(&question, Some(&scale), old.as_ref()).await;
     }
-    webhook::validate(hooks, &question, Some(new), old).await
+    question::approve(&question, Some(new), old).await
 }
 
 fn question<'a>(

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! ca.key ca.crt ──> apiserver.{crt,key}  apiserver-kubelet-client.{crt,key}  admin.{crt,key} ──> admin.kubeconfig
+//! front-proxy-ca.{crt,key} ──> front-proxy-client.{crt,key}
 //! sa.key ──> sa.pub
 //! ```
 //!
 //! It may be called at any time and again: what is whole and has time left stays, what is missing, half-written,
-//! signed by another authority or about to expire is made anew. The authority and the token key are never
+//! signed by another authority or about to expire is made anew. The authorities and the token key are never
 //! replaced, since all trust hangs on them: if they are broken, that is an error that names the file.
 
 use crate::Error;
@@ -23,6 +24,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const ADMIN: &str = "kubernetes-super-admin";
+/// The name by which the servers of other groups know the API server.
+pub const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 /// Less time left than this, and a certificate is made anew: a quarter of its year.
 pub const RENEW_BEFORE_SECONDS: i64 = 91 * 24 * 60 * 60;
 /// The names every API server answers to.
@@ -57,6 +60,9 @@ pub struct ServerPki {
     pub kubelet_client: Identity,
     /// A client certificate that may do everything.
     pub admin: Identity,
+    /// Signs what shows the servers of other groups that a request comes from the API server. An authority of its own:
+    /// whoever has such a certificate is believed whatever it says of who asks.
+    pub front_proxy: Authority,
     /// Signs service account tokens.
     pub signer: Signer,
 }
@@ -67,7 +73,8 @@ pub fn ensure(dir: &Path, config: &Config, now: Timestamp) -> Result<ServerPki, 
     if !dir.is_dir() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     }
-    let authority = authority(dir, now)?;
+    let (front_proxy, authority) =
+        (authority(dir, "front-proxy-ca", "front-proxy-ca", now)?, authority(dir, "ca", "kubernetes", now)?);
     let sans = server_names(config);
     let serving = identity(
         dir,
@@ -93,8 +100,16 @@ pub fn ensure(dir: &Path, config: &Config, now: Timestamp) -> Result<ServerPki, 
     };
     let kubelet_client = user("apiserver-kubelet-client", "kube-apiserver-kubelet-client")?;
     let admin = user("admin", ADMIN)?;
+    identity(
+        dir,
+        FRONT_PROXY_CLIENT,
+        now,
+        &front_proxy,
+        |facts| facts.common_name == FRONT_PROXY_CLIENT,
+        || front_proxy.client(FRONT_PROXY_CLIENT, &[], now),
+    )?;
     let signer = Signer::new(token_key(dir)?);
-    Ok(ServerPki { dir: dir.to_owned(), authority, serving, kubelet_client, admin, signer })
+    Ok(ServerPki { dir: dir.to_owned(), authority, serving, kubelet_client, admin, front_proxy, signer })
 }
 
 impl ServerPki {
@@ -112,21 +127,21 @@ impl ServerPki {
     }
 }
 
-fn authority(dir: &Path, now: Timestamp) -> Result<Authority, Error> {
-    let (key_path, path) = (dir.join("ca.key"), dir.join("ca.crt"));
+fn authority(dir: &Path, file: &str, name: &str, now: Timestamp) -> Result<Authority, Error> {
+    let (key_path, path) = (dir.join(format!("{file}.key")), dir.join(format!("{file}.crt")));
     let (key, certificate) = (file::read(&key_path)?, file::read(&path)?);
     match (key, certificate) {
         (Some(key), Some(certificate)) => {
             Authority::load(&certificate, &key).map_err(|source| about(&path, source))
         }
-        (None, Some(_)) => Err(about(&key_path, Error::Missing { what: "key of ca.crt" })),
+        (None, Some(_)) => Err(about(&key_path, Error::Missing { what: "key of the authority" })),
         (key, None) => {
             // The key is written first: a crash in between leaves a key without a certificate.
             let key = match key {
                 Some(key) => PrivateKey::from_pem(&key).map_err(|source| about(&key_path, source))?,
                 None => PrivateKey::generate()?,
             };
-            let authority = Authority::self_sign("kubernetes", key, now)?;
+            let authority = Authority::self_sign(name, key, now)?;
             file::write(&key_path, authority.key_pem().as_bytes(), Mode::Secret)?;
             file::write(&path, authority.pem().as_bytes(), Mode::Public)?;
             Ok(authority)

@@ -47,6 +47,10 @@ fn everything_is_made_once() {
             "apiserver.key",
             "ca.crt",
             "ca.key",
+            "front-proxy-ca.crt",
+            "front-proxy-ca.key",
+            "front-proxy-client.crt",
+            "front-proxy-client.key",
             "sa.key",
             "sa.pub",
         ]
@@ -82,12 +86,12 @@ fn any_half_written_state_heals() {
     let whole = tempfile::tempdir().unwrap();
     ensure(whole.path(), &config(), now()).unwrap();
     let files = content(whole.path());
-    // Written in this order: a crash leaves any beginning of it. Afterwards anything but ca.key may be lost or cut.
+    // Written in this order: a crash leaves any beginning of it. Afterwards anything but the authorities' keys may be lost or cut.
     for (name, text) in &files {
         for damaged in [None, Some(""), Some(&text[..text.len() / 2])] {
-            if matches!(name.as_str(), "ca.key" | "sa.key" | "ca.crt") && damaged.is_some()
-                || name == "ca.key"
-            {
+            let is_authority = name.ends_with("ca.key") || name.ends_with("ca.crt");
+            let is_trusted = (is_authority || name == "sa.key") && damaged.is_some();
+            if is_trusted || name.ends_with("ca.key") {
                 continue;
             }
             let dir = tempfile::tempdir().unwrap();
@@ -118,7 +122,7 @@ fn what_trust_hangs_on_is_never_replaced() {
         let text = format!("{error}: {source}").replace(&format!("{}/", dir.path().display()), "");
         assert_eq!(text, expected);
     };
-    check(&|dir| fs::remove_file(dir.join("ca.key")).unwrap(), "ca.key: no key of ca.crt found");
+    check(&|dir| fs::remove_file(dir.join("ca.key")).unwrap(), "ca.key: no key of the authority found");
     check(&|dir| fs::write(dir.join("sa.key"), "").unwrap(), "sa.key: no private key found");
     check(
         &|dir| {

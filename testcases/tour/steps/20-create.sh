@@ -14,6 +14,9 @@ refuse create-again 'configmaps "literal" already exists' k create configmap lit
 expect create-secret-generic 'secret/generic created' k create secret generic generic --from-literal=password=geheim
 expect secret-is-base64 '^Z2VoZWlt$' k get secret generic -o 'jsonpath={.data.password}{"\n"}'
 expect create-secret-tls 'secret/tls created' k create secret tls tls --cert="$work/tls.crt" --key="$work/tls.key"
+openssl ecparam -name prime256v1 -genkey -noout -out "$work/other.key" 2> /dev/null
+refuse create-secret-tls-mismatch 'private key does not match public key' \
+  k create secret tls other --cert="$work/tls.crt" --key="$work/other.key"
 expect secret-tls-type '^kubernetes.io/tls$' k get secret tls -o 'jsonpath={.type}{"\n"}'
 expect create-secret-docker-registry 'secret/registry created' k create secret docker-registry registry \
   --docker-server=registry.example.com --docker-username=u --docker-password=p

@@ -21,8 +21,15 @@ pub enum Command {
     },
 }
 
-/// Certificates beside their keys in the folder of keys.
-const LEAVES: [&str; 3] = ["apiserver", "apiserver-kubelet-client", "admin"];
+/// Authorities in the folder of keys.
+const AUTHORITIES: [&str; 2] = ["ca", "front-proxy-ca"];
+/// Certificates beside their keys in the folder of keys, and who signed them.
+const LEAVES: [(&str, &str); 4] = [
+    ("apiserver", "ca"),
+    ("apiserver-kubelet-client", "ca"),
+    ("admin", "ca"),
+    (pki::FRONT_PROXY_CLIENT, "front-proxy-ca"),
+];
 
 /// Does it.
 pub fn run(command: Command) -> Result<()> {
@@ -36,30 +43,31 @@ fn check_expiration() -> Result<()> {
     let header = ["CERTIFICATE", "EXPIRES", "RESIDUAL TIME", "CERTIFICATE AUTHORITY"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let now = Timestamp::now();
-    let mut add = |name: &str, pem: &str| -> Result<()> {
+    let mut add = |name: &str, pem: &str, authority: &str| -> Result<()> {
         let facts = Facts::from_pem(pem).with_context(|| format!("understand {name}"))?;
         let left = (facts.not_after - now.as_second()) / 86_400;
         let expires = Timestamp::from_second(facts.not_after)?.strftime("%b %d, %Y %H:%M UTC").to_string();
-        let authority = if facts.is_ca { String::new() } else { "ca".to_owned() };
-        rows.push(vec![name.to_owned(), expires, format!("{left}d"), authority]);
+        rows.push(vec![name.to_owned(), expires, format!("{left}d"), authority.to_owned()]);
         Ok(())
     };
     for component in &pki::COMPONENTS {
         let path = layout::etc(component.file);
         if let Ok(text) = std::fs::read_to_string(&path) {
             let config = Kubeconfig::parse(&text).with_context(|| path.display().to_string())?;
-            add(component.file, &config.client_cert_pem.unwrap_or_default())?;
+            add(component.file, &config.client_cert_pem.unwrap_or_default(), "ca")?;
         }
     }
-    for leaf in LEAVES {
-        if let Ok(pem) = std::fs::read_to_string(layout::pki().join(format!("{leaf}.crt"))) {
-            add(leaf, &pem)?;
+    let mut add_file = |name: &str, authority: &str| -> Result<()> {
+        match std::fs::read_to_string(layout::pki().join(format!("{name}.crt"))) {
+            Ok(pem) => add(name, &pem, authority),
+            Err(_) => Ok(()),
         }
-    }
+    };
+    LEAVES.iter().try_for_each(|(leaf, authority)| add_file(leaf, authority))?;
+    AUTHORITIES.iter().try_for_each(|authority| add_file(authority, ""))?;
     if let Ok(pem) = std::fs::read_to_string(layout::kubelet_identity()) {
-        add("kubelet.conf", &pem)?;
+        add("kubelet.conf", &pem, "ca")?;
     }
-    add("ca", &read(&layout::pki().join("ca.crt"))?)?;
     print!("{}", cli::table(&rows));
     Ok(())
 }
@@ -71,10 +79,14 @@ fn renew(name: &str) -> Result<()> {
     let mut renewed: Vec<&str> = Vec::new();
     // What is not there is made anew. The server takes it up while it runs.
     let names = serving_names(&pki)?;
-    for leaf in LEAVES.into_iter().filter(|leaf| is_meant(leaf)) {
+    for (leaf, _) in LEAVES.into_iter().filter(|(leaf, _)| is_meant(leaf)) {
         let path = pki.join(format!("{leaf}.crt"));
-        std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
-        renewed.push(leaf);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {}", path.display()));
+            }
+            _ => renewed.push(leaf),
+        }
     }
     if !renewed.is_empty() {
         pki::ensure(&pki, &pki::Config { names, service_ip: None }, now)?;

@@ -19,7 +19,7 @@ mod rules;
 mod shape;
 mod status;
 mod structural;
-mod typing;
+pub(crate) mod typing;
 mod validations;
 mod versions;
 

@@ -1,7 +1,8 @@
 //! Schemas as types of expressions: how a rule sees a value, and which fields it may name.
 
 use super::structural::{Additional, Structural, Type};
-use crate::expression::{self, COUNTED, Native};
+use crate::expression::{self, COUNTED, Native, undeclared_text};
+use crate::schema::{self, Format, Schema};
 use base64::Engine;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::common::types::{CelBytes, CelDouble, CelInt, CelMapKey};
@@ -9,7 +10,7 @@ use cel::common::value::Val;
 use serde_json::Value;
 
 /// Words of the language, which no field of a rule may be.
-const RESERVED: [&str; 21] = [
+pub(crate) const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",
@@ -101,8 +102,16 @@ fn member<'v>(
 
 /// What is known of the type of a part of an expression.
 #[derive(Clone, Copy)]
-pub(super) enum Known<'a> {
+pub(crate) enum Known<'a> {
     Nothing,
+    /// Anything may be in it, and it in anything.
+    Dyn,
+    /// A value of this schema, of a kind that need not be a custom one.
+    Typed(&'a Schema),
+    /// A struct of these fields.
+    Fields(&'a [(&'a str, Known<'a>)]),
+    /// A struct whose fields stand in the scope, as `struct.field`. It is nothing by itself.
+    Composed,
     /// A value of this schema, and whether that is a resource.
     Node(&'a Structural, bool),
     /// What rules see of the metadata of a resource.
@@ -117,17 +126,33 @@ impl Known<'_> {
         match self {
             Known::Plain(name) => Some(name),
             Known::Node(node, _) => plain(node),
-            Known::Nothing | Known::Metadata => None,
+            Known::Typed(schema) => match schema.resolve().ty {
+                schema::Type::String(Format::Plain) => Some("string"),
+                schema::Type::Integer { .. } => Some("int"),
+                schema::Type::Number => Some("double"),
+                schema::Type::Boolean => Some("bool"),
+                _ => None,
+            },
+            Known::Nothing | Known::Metadata | Known::Dyn | Known::Fields(_) | Known::Composed => None,
+        }
+    }
+
+    /// The type as complaints name it, if it is known.
+    pub(crate) fn shown(self) -> Option<&'static str> {
+        match self {
+            Known::Dyn => Some("dyn"),
+            Known::Plain("list") => Some("list(dyn)"),
+            known => known.name(),
         }
     }
 
     /// Whether a value can be of this type for all that is known.
     pub(super) fn may_be(self, wanted: &str) -> bool {
         match self {
-            Known::Nothing => true,
-            Known::Metadata => false,
+            Known::Nothing | Known::Dyn => true,
+            Known::Metadata | Known::Fields(_) | Known::Composed => false,
             Known::Node(node, _) if node.ty.is_none() => true,
-            Known::Node(..) | Known::Plain(_) => self.name() == Some(wanted),
+            Known::Node(..) | Known::Typed(_) | Known::Plain(_) => self.name() == Some(wanted),
         }
     }
 }
@@ -155,10 +180,10 @@ fn is_visible(node: &Structural) -> bool {
 }
 
 /// Variables and what is known of them.
-pub(super) type Scope<'a> = Vec<(String, Known<'a>)>;
+pub(crate) type Scope<'a> = Vec<(String, Known<'a>)>;
 
 /// The type of an expression, or the node that is wrong and why.
-pub(super) fn infer<'a>(expression: &IdedExpr, scope: &mut Scope<'a>) -> Result<Known<'a>, (u64, String)> {
+pub(crate) fn infer<'a>(expression: &IdedExpr, scope: &mut Scope<'a>) -> Result<Known<'a>, (u64, String)> {
     Ok(match &expression.expr {
         Expr::Unspecified | Expr::Struct(_) => Known::Nothing,
         Expr::Literal(literal) => match literal {
@@ -168,12 +193,17 @@ pub(super) fn infer<'a>(expression: &IdedExpr, scope: &mut Scope<'a>) -> Result<
             LiteralValue::String(_) => Known::Plain("string"),
             _ => Known::Nothing,
         },
-        Expr::Ident(name) => {
-            let found = scope.iter().rev().find(|(variable, _)| variable == name);
-            found.map_or(Known::Nothing, |(_, known)| *known)
-        }
+        Expr::Ident(name) => match find(scope, name) {
+            Some(Known::Composed) => return Err((expression.id, undeclared_text(name))),
+            found => found.unwrap_or(Known::Nothing),
+        },
         Expr::Select(select) => {
-            let field = field(infer(&select.operand, scope)?, &select.field);
+            let field = match &select.operand.expr {
+                Expr::Ident(name) if matches!(find(scope, name), Some(Known::Composed)) => {
+                    find(scope, &format!("{name}.{}", select.field)).ok_or_else(|| undefined(&select.field))
+                }
+                _ => field(infer(&select.operand, scope)?, &select.field),
+            };
             let field = field.map_err(|why| (expression.id, why))?;
             if select.test { Known::Plain("bool") } else { field }
         }
@@ -203,7 +233,9 @@ pub(super) fn infer<'a>(expression: &IdedExpr, scope: &mut Scope<'a>) -> Result<
                 ("_[_]", [container, _]) => element(*container),
                 ("_?_:_", [_, Known::Plain(a), Known::Plain(b)]) if a == b => Known::Plain(a),
                 ("_+_", [Known::Plain(a), Known::Plain(b)]) if a == b => Known::Plain(a),
-                ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_", [a, b]) if never_compare(*a, *b) => {
+                ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "_+_", [a, b])
+                    if never_compare(*a, *b) =>
+                {
                     let types =
                         format!("({}, {})", a.name().unwrap_or_default(), b.name().unwrap_or_default());
                     let why =
@@ -225,6 +257,7 @@ pub(super) fn infer<'a>(expression: &IdedExpr, scope: &mut Scope<'a>) -> Result<
             let before = scope.len();
             let each = match range {
                 Known::Node(node, _) if node.ty == Some(Type::Object) => Known::Plain("string"),
+                Known::Typed(schema) if schema.element().is_none() => Known::Nothing,
                 range => element(range),
             };
             scope.push((all.iter_var.clone(), each));
@@ -237,7 +270,11 @@ pub(super) fn infer<'a>(expression: &IdedExpr, scope: &mut Scope<'a>) -> Result<
     })
 }
 
-/// Whether one is text and the other is not: numbers of all kinds compare with each other.
+fn find<'a>(scope: &Scope<'a>, name: &str) -> Option<Known<'a>> {
+    scope.iter().rev().find(|(variable, _)| variable == name).map(|(_, known)| *known)
+}
+
+/// Whether one is text and the other is not: numbers of all kinds compare with each other, and nothing adds to text.
 fn never_compare(a: Known<'_>, b: Known<'_>) -> bool {
     match (a.name(), b.name()) {
         (Some(a), Some(b)) => (a == "string") != (b == "string"),
@@ -247,6 +284,10 @@ fn never_compare(a: Known<'_>, b: Known<'_>) -> bool {
 
 fn element(container: Known<'_>) -> Known<'_> {
     let below = match container {
+        Known::Dyn => return Known::Dyn,
+        Known::Typed(schema) => {
+            return schema.element().or_else(|| others(schema)).map_or(Known::Nothing, Known::Typed);
+        }
         Known::Node(node, _) => match &node.additional {
             Additional::Schema(schema) => Some(&**schema),
             _ => node.items.as_deref(),
@@ -256,13 +297,43 @@ fn element(container: Known<'_>) -> Known<'_> {
     below.map_or(Known::Nothing, |node| Known::Node(node, node.embedded))
 }
 
+/// The schema of members that are not named.
+fn others(schema: &Schema) -> Option<&Schema> {
+    match &schema.resolve().ty {
+        schema::Type::Object { additional, .. } => additional.as_deref(),
+        _ => None,
+    }
+}
+
+fn undefined(field: &str) -> String {
+    format!("undefined field '{field}'")
+}
+
 fn field<'a>(of: Known<'a>, name: &str) -> Result<Known<'a>, String> {
-    let undefined = || format!("undefined field '{name}'");
     match of {
-        Known::Nothing => Ok(Known::Nothing),
+        Known::Nothing | Known::Dyn | Known::Composed => Ok(of),
+        Known::Typed(schema) => match (&schema.resolve().ty, of.name()) {
+            (schema::Type::Object { properties, .. }, _) => {
+                let is_named = |property: &str| escape(property).as_deref() == Some(name);
+                let found =
+                    properties.iter().find(|(property, _)| is_named(property)).map(|(_, schema)| schema);
+                match found.or_else(|| others(schema)) {
+                    Some(schema) => Ok(Known::Typed(schema)),
+                    // Of an object of which nothing is said anything may be asked.
+                    None if properties.iter().next().is_none() => Ok(Known::Dyn),
+                    None => Err(undefined(name)),
+                }
+            }
+            (_, Some(ty)) => Err(format!("type '{ty}' does not support field selection")),
+            _ => Ok(Known::Nothing),
+        },
+        Known::Fields(fields) => match fields.iter().find(|(field, _)| *field == name) {
+            Some((_, known)) => Ok(*known),
+            None => Err(undefined(name)),
+        },
         Known::Plain(ty) => Err(format!("type '{ty}' does not support field selection")),
         Known::Metadata if matches!(name, "name" | "generateName") => Ok(Known::Plain("string")),
-        Known::Metadata => Err(undefined()),
+        Known::Metadata => Err(undefined(name)),
         Known::Node(node, resource) => match (node.ty, &node.additional) {
             (Some(Type::Object), Additional::Schema(_)) => Ok(element(of)),
             (Some(Type::Object), _) => match name {
@@ -272,7 +343,7 @@ fn field<'a>(of: Known<'a>, name: &str) -> Result<Known<'a>, String> {
                     let is_named = |property: &str| escape(property).as_deref() == Some(name);
                     let mut properties = node.properties.iter();
                     let found = properties.find(|(property, node)| is_named(property) && is_visible(node));
-                    let (_, node) = found.ok_or_else(undefined)?;
+                    let (_, node) = found.ok_or_else(|| undefined(name))?;
                     Ok(Known::Node(node, node.embedded))
                 }
             },

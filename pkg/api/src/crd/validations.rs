@@ -5,6 +5,7 @@ use super::check::counterpart;
 use super::structural::{Additional, Structural, Type};
 use super::typing::{Known, Scope, infer, typed};
 use super::{flag, text};
+use crate::admission::usable_message;
 use crate::expression::{self, Answer, Expression, Failure, Fault};
 use crate::field::{Errors, Field, FieldError, Reason};
 use crate::place::Place;
@@ -16,8 +17,6 @@ use std::sync::{Arc, LazyLock, OnceLock};
 const VARIABLES: &[&str] = &["self", "oldSelf"];
 /// What all rules may take on one object, in the steps of which one evaluation may take a quarter.
 const BUDGET: u64 = 2_000_000;
-/// A message that an expression makes is dropped if it is longer.
-const LONGEST_MESSAGE: usize = 5 * 1024;
 
 /// One rule of a node.
 #[derive(Debug)]
@@ -329,7 +328,7 @@ impl Run<'_> {
                 Ok(_) => {
                     let message = rule.message_expression.as_ref().and_then(|message| message.as_ref().ok());
                     let message = message.and_then(|message| message.evaluate(&context, &mut self.budget).ok());
-                    self.errors.push(failure(rule, usable(message), schema, value, place));
+                    self.errors.push(failure(rule, message.and_then(usable_message), schema, value, place));
                 }
                 Err(Failure::TooMuch) => {
                     self.errors.push(broken(format!(
@@ -351,14 +350,6 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-/// The message that an expression made, if it can be shown.
-fn usable(answer: Option<Answer>) -> Option<String> {
-    let Some(Answer::Text(text)) = answer else { return None };
-    let text = text.trim();
-    let fits = !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n');
-    fits.then(|| text.to_owned())
 }
 
 fn failure(

@@ -2,6 +2,7 @@
 
 pub mod admissionregistration;
 pub mod apiextensions;
+pub mod apiregistration;
 pub mod apps;
 pub mod authentication;
 pub mod authorization;
@@ -48,9 +49,13 @@ const BUILT_IN: &[fn() -> Kind] = &[
     core::service_account::kind,
     // admissionregistration.k8s.io/v1
     admissionregistration::mutating_webhook_configuration::kind,
+    admissionregistration::validating_admission_policy::kind,
+    admissionregistration::validating_admission_policy_binding::kind,
     admissionregistration::validating_webhook_configuration::kind,
     // apiextensions.k8s.io/v1
     apiextensions::custom_resource_definition::kind,
+    // apiregistration.k8s.io/v1
+    apiregistration::api_service::kind,
     // apps/v1
     apps::controller_revision::kind,
     apps::daemon_set::kind,

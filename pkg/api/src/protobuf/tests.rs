@@ -95,6 +95,7 @@ fn members_are_those_of_the_schema() {
         let prefix = match name.split('.').next() {
             Some("meta") => "io.k8s.apimachinery.pkg.apis.",
             Some("apiextensions") => "io.k8s.apiextensions-apiserver.pkg.apis.",
+            Some("apiregistration") => "io.k8s.kube-aggregator.pkg.apis.",
             _ => "io.k8s.api.",
         };
         let Some(schema) = crate::schema::definitions().get(&format!("{prefix}{name}")) else { continue };

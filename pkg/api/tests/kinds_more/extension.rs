@@ -1,4 +1,4 @@
-//! What extends the API server, or says how it works: webhooks, flows of requests, ranges of addresses.
+//! What extends the API server, or says how it works: webhooks, policies, flows of requests, ranges of addresses.
 
 use super::*;
 
@@ -185,6 +185,269 @@ fn webhooks_that_nobody_could_ask_are_refused() {
             json!("Often"),
             "webhooks[0].reinvocationPolicy: Unsupported value",
         )],
+    );
+}
+
+fn policy() -> Value {
+    object(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy",
+        json!({"spec": {
+            "paramKind": {"apiVersion": "example.com/v1", "kind": "Limit"},
+            "matchConstraints": {"resourceRules": [{
+                "operations": ["CREATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"],
+            }]},
+            "variables": [{"name": "replicas", "expression": "object.spec.replicas"}],
+            "validations": [{"expression": "variables.replicas <= params.most"}],
+            "auditAnnotations": [{"key": "k", "valueExpression": "string(variables.replicas)"}],
+        }}),
+    )
+}
+
+#[test]
+fn policies_and_bindings_are_filled_in() {
+    let policy = policy();
+    assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+    let constraints = &policy["spec"]["matchConstraints"];
+    for (member, expected) in [
+        ("matchPolicy", json!("Equivalent")),
+        ("namespaceSelector", json!({})),
+        ("objectSelector", json!({})),
+    ] {
+        assert_eq!(constraints[member], expected, "{member}");
+    }
+    assert_eq!(constraints["resourceRules"][0]["scope"], "*");
+    assert_eq!(row(&policy), "Name=x | Validations=1 | ParamKind=example.com/v1/Limit | Age=5m");
+    let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
+        {"key": "c", "operator": "In", "values": ["d", "e"]}]});
+    for (params, expected) in [
+        (Value::Null, "<unset>"),
+        (json!({"name": "p"}), "*/p"),
+        (json!({"name": "p", "namespace": "n"}), "n/p"),
+        (
+            json!({"selector": selector}),
+            "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:c,Operator:In,Values:[d e],},},}",
+        ),
+    ] {
+        let binding = with(&binding(), "/spec/paramRef", params);
+        assert_eq!(row(&binding), format!("Name=x | PolicyName=p | ParamRef={expected} | Age=5m"));
+    }
+}
+
+#[test]
+fn policies_that_could_never_hold_are_refused() {
+    let validation = |member: &str, value: &str| json!([{"expression": "true", member: value}]);
+    let variable = |name: &str, expression: &str| json!([{"name": name, "expression": expression}]);
+    let c = "spec.matchConstraints";
+    let none = with(&policy(), "/spec/auditAnnotations", Value::Null);
+    let none = complaints(&with(&none, "/spec/validations", Value::Null));
+    for member in ["validations", "auditAnnotations"] {
+        let said = format!(
+            "spec.{member}: Required value: validations or auditAnnotations must contain at least one item"
+        );
+        assert_said(&said, &none, member);
+    }
+    check_invalid(
+        &policy(),
+        &[
+            ("/spec/failurePolicy", json!("Panic"), "spec.failurePolicy: Unsupported value: \"Panic\""),
+            ("/spec/matchConstraints", Value::Null, "spec.matchConstraints: Required value"),
+            (
+                "/spec/matchConstraints/resourceRules",
+                json!([]),
+                &format!("{c}.resourceRules: Required value"),
+            ),
+            (
+                "/spec/matchConstraints/resourceRules/0/operations",
+                json!([]),
+                &format!("{c}.resourceRules[0].operations: Required value"),
+            ),
+            (
+                "/spec/matchConstraints/resourceRules/0/resourceNames",
+                json!(["a", "a"]),
+                &format!("{c}.resourceRules[0].resourceNames[1]: Duplicate value: \"a\""),
+            ),
+            (
+                "/spec/matchConstraints/matchPolicy",
+                json!("Fuzzy"),
+                &format!(
+                    "{c}.matchPolicy: Unsupported value: \"Fuzzy\": supported values: \"Equivalent\", \"Exact\""
+                ),
+            ),
+            ("/spec/paramKind/kind", Value::Null, "spec.paramKind.kind: Required value"),
+            (
+                "/spec/paramKind/apiVersion",
+                json!("a/b/c"),
+                "spec.paramKind.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c",
+            ),
+            (
+                "/spec/paramKind/kind",
+                json!("A_B"),
+                "spec.paramKind.kind: Invalid value: \"A_B\": may have mixed case, but should otherwise match: a DNS-1035",
+            ),
+            (
+                "/spec/paramKind",
+                Value::Null,
+                "spec.validations[0].expression: Invalid value: \"variables.replicas <= params.most\": compilation failed: ERROR: <input>:1:23: undeclared reference to 'params'",
+            ),
+            (
+                "/spec/variables",
+                variable("a-b", "1"),
+                "spec.variables[0].name: Invalid value: \"a-b\": must be a valid CEL identifier",
+            ),
+            ("/spec/variables", variable("for", "1"), "spec.variables[0].name: Invalid value: \"for\""),
+            (
+                "/spec/variables",
+                variable("", "1"),
+                "spec.variables[0].name: Required value: name is not specified",
+            ),
+            (
+                "/spec/variables",
+                variable("a", " "),
+                "spec.variables[0].expression: Required value: expression is not specified",
+            ),
+            (
+                "/spec/variables",
+                variable("a", "variables.a"),
+                "spec.variables[0].expression: Invalid value: \"variables.a\": compilation failed: ERROR: <input>:1:10: undefined field 'a'",
+            ),
+            (
+                "/spec/validations",
+                json!([{}]),
+                "spec.validations[0].expression: Required value: expression is not specified",
+            ),
+            (
+                "/spec/validations/0/expression",
+                json!("object.spec"),
+                "spec.validations[0].expression: Invalid value: \"object.spec\": must evaluate to bool but got dyn",
+            ),
+            (
+                "/spec/validations",
+                validation("messageExpression", "1"),
+                "spec.validations[0].messageExpression: Invalid value: \"1\": must evaluate to string but got int",
+            ),
+            (
+                "/spec/validations",
+                validation("message", "a\nb"),
+                "spec.validations[0].message: Invalid value: \"a\\nb\": must not contain line breaks",
+            ),
+            (
+                "/spec/validations",
+                validation("message", " "),
+                "spec.validations[0].message: Invalid value: \" \": must be non-empty if specified",
+            ),
+            (
+                "/spec/validations",
+                validation("reason", "Conflict"),
+                "spec.validations[0].reason: Unsupported value: \"Conflict\": supported values: \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\"",
+            ),
+            (
+                "/spec/auditAnnotations/0/valueExpression",
+                json!("1"),
+                "spec.auditAnnotations[0].valueExpression: Invalid value: \"1\": must evaluate to one of [string null_type] but got int",
+            ),
+            (
+                "/spec/auditAnnotations/0/key",
+                json!("a b"),
+                "spec.auditAnnotations[0].key: Invalid value: \"x/a b\"",
+            ),
+            (
+                "/spec/matchConditions",
+                json!([{"name": "c", "expression": "variables.replicas == 1"}]),
+                "spec.matchConditions[0].expression: Invalid value: \"variables.replicas == 1\": compilation failed: ERROR: <input>:1:1: undeclared reference to 'variables'",
+            ),
+        ],
+    );
+    check_valid(
+        &policy(),
+        &[
+            ("/spec/paramKind/apiVersion", json!("v1")),
+            ("/spec/matchConditions", json!([{"name": "c", "expression": "params.on == true"}])),
+            ("/spec/matchConstraints/resourceRules/0/resources", json!(["*"])),
+        ],
+    );
+    let warned =
+        |place: &str, warning: &str| json!({"expressionWarnings": [{"fieldRef": place, "warning": warning}]});
+    check_status(
+        &policy(),
+        &[
+            ("/status", json!({"typeChecking": warned("spec.validations[0].expression", "w")}), ""),
+            (
+                "/status",
+                json!({"typeChecking": warned("", "w")}),
+                "status.typeChecking.expressionWarnings[0].fieldRef: Required value",
+            ),
+            (
+                "/status",
+                json!({"typeChecking": warned("spec", "")}),
+                "status.typeChecking.expressionWarnings[0].warning: Required value",
+            ),
+            (
+                "/status",
+                json!({"conditions": [{"type": "A"}]}),
+                "status.conditions[0].status: Unsupported value",
+            ),
+        ],
+    );
+}
+
+fn binding() -> Value {
+    object(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+        json!({"spec": {"policyName": "p", "validationActions": ["Deny"],
+            "paramRef": {"name": "p", "parameterNotFoundAction": "Deny"}}}),
+    )
+}
+
+#[test]
+fn bindings_say_what_is_done_and_with_what() {
+    check_invalid(
+        &binding(),
+        &[
+            ("/spec/policyName", Value::Null, "spec.policyName: Required value"),
+            ("/spec/policyName", json!("A"), "spec.policyName: Invalid value: \"A\": a lowercase RFC 1123"),
+            (
+                "/spec/validationActions",
+                json!([]),
+                "spec.validationActions: Required value: at least one validation action is required",
+            ),
+            (
+                "/spec/validationActions",
+                json!(["Shout"]),
+                "spec.validationActions[0]: Unsupported value: \"Shout\": supported values: \"Audit\", \"Deny\", \"Warn\"",
+            ),
+            (
+                "/spec/validationActions",
+                json!(["Audit", "Audit"]),
+                "spec.validationActions[1]: Duplicate value: \"Audit\"",
+            ),
+            (
+                "/spec/validationActions",
+                json!(["Deny", "Warn"]),
+                "spec.validationActions: Invalid value: [\"Deny\",\"Warn\"]: must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)",
+            ),
+            (
+                "/spec/paramRef/selector",
+                json!({}),
+                "spec.paramRef.name: Forbidden: name and selector are mutually exclusive",
+            ),
+            (
+                "/spec/paramRef/name",
+                Value::Null,
+                "spec.paramRef: Required value: one of name or selector must be specified",
+            ),
+            (
+                "/spec/paramRef/parameterNotFoundAction",
+                json!("Shrug"),
+                "spec.paramRef.parameterNotFoundAction: Unsupported value: \"Shrug\": supported values: \"Deny\", \"Allow\"",
+            ),
+            (
+                "/spec/matchResources",
+                json!({"matchPolicy": "Exact", "objectSelector": {"matchLabels": {"a/b/c": ""}}}),
+                "spec.matchResources.objectSelector.matchLabels: Invalid value",
+            ),
+        ],
     );
 }
 
@@ -386,4 +649,56 @@ fn addresses_say_whose_they_are() {
     check_update(&address, &[("/spec/parentRef/name", json!("t"), "spec.parentRef: Invalid value")]);
     assert!((kind_of(&address).validate_name)("10.0.0.1").is_ok());
     assert!((kind_of(&address).validate_name)("x").is_err());
+}
+
+#[test]
+fn an_api_service_is_named_after_what_it_serves() {
+    let service = created(json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": metadata("v1alpha1.wardle.example.com"),
+        "spec": {"group": "wardle.example.com", "version": "v1alpha1", "groupPriorityMinimum": 2000,
+            "versionPriority": 200, "caBundle": "Q0E=", "service": {"namespace": "wardle", "name": "api"}}}));
+    assert_eq!(service["spec"]["service"]["port"], 443);
+    check_invalid(
+        &service,
+        &[
+            (
+                "/spec/version",
+                json!("v2"),
+                "metadata.name: Invalid value: \"v1alpha1.wardle.example.com\": must be `spec.version+\".\"+spec.group`: \"v2.wardle.example.com\"",
+            ),
+            (
+                "/spec/groupPriorityMinimum",
+                json!(0),
+                "spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000",
+            ),
+            (
+                "/spec/versionPriority",
+                json!(1001),
+                "spec.versionPriority: Invalid value: 1001: must be positive and less than 1000",
+            ),
+            ("/spec/service/name", json!(""), "spec.service.name: Required value"),
+            (
+                "/spec/service/port",
+                json!(70000),
+                "spec.service.port: Invalid value: 70000: port is not valid: must be between 1 and 65535, inclusive",
+            ),
+            (
+                "/spec/insecureSkipTLSVerify",
+                json!(true),
+                "spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present",
+            ),
+            (
+                "/spec/service",
+                Value::Null,
+                "spec.caBundle: Invalid value: \"Q0E=\": local APIServices may not have a caBundle",
+            ),
+        ],
+    );
+    assert_eq!(
+        row(&service),
+        "Name=v1alpha1.wardle.example.com | Service=wardle/api | Available=Unknown | Age=5m"
+    );
+    let down = json!([{"type": "Available", "status": "False", "reason": "MissingEndpoints"}]);
+    let down = with(&service, "/status", json!({"conditions": down}));
+    assert!(row(&down).contains("Available=False (MissingEndpoints)"), "{}", row(&down));
 }

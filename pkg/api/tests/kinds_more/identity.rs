@@ -36,8 +36,11 @@ fn kinds_are_called_as_upstreams() {
 
 const EXPECTED: &str = "
 admissionregistration.k8s.io/v1 mutatingwebhookconfigurations [] () cluster
+admissionregistration.k8s.io/v1 validatingadmissionpolicies [] (status) cluster
+admissionregistration.k8s.io/v1 validatingadmissionpolicybindings [] () cluster
 admissionregistration.k8s.io/v1 validatingwebhookconfigurations [] () cluster
 apiextensions.k8s.io/v1 customresourcedefinitions [crd,crds] (status) cluster
+apiregistration.k8s.io/v1 apiservices [] (status) cluster
 apps/v1 controllerrevisions [] ()
 apps/v1 daemonsets [ds] (status) all
 apps/v1 deployments [deploy] (status,scale) all

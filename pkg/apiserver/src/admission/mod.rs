@@ -1,27 +1,43 @@
 //! Admission: what the server changes in, or refuses of, an object that is valid by itself.
 //!
 //! An ordered list of plug-ins, each a plain function of the request, the object and the caches. A plug-in joins by
-//! one line in [`PLUGINS`]. After them come those of others: [`webhook`].
+//! one line in [`PLUGINS`], or in [`VALIDATORS`] if it changes nothing. Those of others are [`webhook`]s and [`policy`].
+//!
+//! ```text
+//! PLUGINS ──> webhooks that change ──> the kind's rules ──> VALIDATORS ──> policies ──> webhooks that refuse
+//! ```
 
+mod certificate_approval;
+mod certificate_signing;
+mod certificate_subject_restriction;
+mod default_class;
+mod default_ingress_class;
+mod default_storage_class;
 mod default_toleration_seconds;
 mod limit_ranger;
+mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
+mod param_access;
+mod persistent_volume_claim_resize;
+mod pod_security;
+pub mod pod_topology_labels;
+pub mod policy;
 mod priority;
+pub mod question;
 mod rbac_escalation;
 mod runtime_class;
 mod service_account;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
+mod understood;
 pub mod webhook;
 
-use crate::auth::User;
 use crate::context::Context;
 use crate::error::Result;
 use crate::registry::Resource;
 use crate::server::Server;
 use api::{Kind, Value, object};
-use jiff::Timestamp;
 
 /// What is being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,15 +78,35 @@ pub struct Request<'a> {
     pub name: String,
     /// To which part; empty for the object itself.
     pub subresource: &'a str,
-    /// By whom.
-    pub user: &'a User,
+    /// By whom and when, and what to tell them.
+    pub context: &'a Context,
     /// The object as it was.
     pub old: Option<&'a Value>,
-    /// When.
-    pub now: Timestamp,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// About an object of the resource, which is named by `named`.
+    fn new(
+        server: &'a Server,
+        operation: Operation,
+        resource: &'a Resource,
+        subresource: &'a str,
+        context: &'a Context,
+        named: &Value,
+        old: Option<&'a Value>,
+    ) -> Request<'a> {
+        Request {
+            server,
+            operation,
+            kind: &resource.kind,
+            namespace: object::namespace(named).to_owned(),
+            name: object::name(named).to_owned(),
+            subresource,
+            context,
+            old,
+        }
+    }
+
     /// Whether this is about the kind of that group and plural itself, not a part of it.
     pub fn is_for(&self, group: &str, plural: &str) -> bool {
         self.subresource.is_empty() && self.kind.group == group && self.kind.plural == plural
@@ -80,7 +116,10 @@ impl Request<'_> {
 /// A plug-in: may change the object (there is none when it is deleted), or refuse the request.
 type Plugin = fn(&Request<'_>, Option<&mut Value>) -> Result<()>;
 
-/// The plug-ins, in the order they are asked.
+/// A plug-in that only looks: it refuses a create or an update, or warns of it.
+type Validator = fn(&Request<'_>, &Value) -> Result<()>;
+
+/// The plug-ins that may change objects, in the order they are asked.
 const PLUGINS: &[(&str, Plugin)] = &[
     ("NamespaceLifecycle", namespace_lifecycle::admit),
     ("ServiceAccount", service_account::admit),
@@ -89,13 +128,27 @@ const PLUGINS: &[(&str, Plugin)] = &[
     ("DefaultTolerationSeconds", default_toleration_seconds::admit),
     ("Priority", priority::admit),
     ("RuntimeClass", runtime_class::admit),
+    ("DefaultStorageClass", default_storage_class::admit),
     ("StorageObjectInUseProtection", storage_object_in_use_protection::admit),
+    ("DefaultIngressClass", default_ingress_class::admit),
+    ("PodTopologyLabels", pod_topology_labels::admit),
     // It sees what all others have put in.
     ("LimitRanger", limit_ranger::admit),
     ("RBACEscalation", rbac_escalation::admit),
 ];
 
-/// Asks every plug-in about a create or an update.
+/// The plug-ins that only look. They are asked when webhooks have changed the object and its kind's rules are kept:
+/// what they see is what will be stored.
+const VALIDATORS: &[(&str, Validator)] = &[
+    ("PodSecurity", pod_security::validate),
+    ("PersistentVolumeClaimResize", persistent_volume_claim_resize::validate),
+    ("CertificateApproval", certificate_approval::validate),
+    ("CertificateSigning", certificate_signing::validate),
+    ("CertificateSubjectRestriction", certificate_subject_restriction::validate),
+    ("ParamAccess", param_access::validate),
+];
+
+/// Asks every plug-in that may change objects about a create or an update.
 pub fn admit(
     server: &Server,
     operation: Operation,
@@ -105,33 +158,27 @@ pub fn admit(
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<()> {
-    let request = Request {
-        server,
-        operation,
-        kind: &resource.kind,
-        namespace: object::namespace(new).to_owned(),
-        name: object::name(new).to_owned(),
-        subresource,
-        user: &context.user,
-        old,
-        now: context.now,
-    };
+    let request = Request::new(server, operation, resource, subresource, context, new, old);
     PLUGINS.iter().try_for_each(|(_, plugin)| plugin(&request, Some(&mut *new)))
+}
+
+/// Asks every plug-in that only looks about a create or an update.
+pub fn validate(
+    server: &Server,
+    operation: Operation,
+    resource: &Resource,
+    subresource: &str,
+    context: &Context,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<()> {
+    let request = Request::new(server, operation, resource, subresource, context, new, old);
+    VALIDATORS.iter().try_for_each(|(_, validator)| validator(&request, new))
 }
 
 /// Asks every plug-in about a deletion.
 pub fn admit_delete(server: &Server, resource: &Resource, context: &Context, old: &Value) -> Result<()> {
-    let request = Request {
-        server,
-        operation: Operation::Delete,
-        kind: &resource.kind,
-        namespace: object::namespace(old).to_owned(),
-        name: object::name(old).to_owned(),
-        subresource: "",
-        user: &context.user,
-        old: Some(old),
-        now: context.now,
-    };
+    let request = Request::new(server, Operation::Delete, resource, "", context, old, Some(old));
     PLUGINS.iter().try_for_each(|(_, plugin)| plugin(&request, None))
 }
 

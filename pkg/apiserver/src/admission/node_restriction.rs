@@ -7,7 +7,7 @@ use crate::error::{ApiError, Result};
 use api::Value;
 
 pub(super) fn admit(request: &Request<'_>, object: Option<&mut Value>) -> Result<()> {
-    if request.user.node().is_none() {
+    if request.context.user.node().is_none() {
         return Ok(());
     }
     let authorizer = request.server.auth.authorizer.read();
@@ -32,6 +32,6 @@ pub(super) fn attributes<'a>(request: &'a Request<'a>) -> Attributes<'a> {
         subresource: request.subresource,
         namespace: &request.namespace,
         name: &request.name,
-        ..Attributes::resource(request.user, verb, &request.kind.group, &request.kind.plural)
+        ..Attributes::resource(&request.context.user, verb, &request.kind.group, &request.kind.plural)
     }
 }

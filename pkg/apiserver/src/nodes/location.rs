@@ -159,7 +159,7 @@ pub fn stream(pod: &Value, subresource: &str, query: &Query) -> Result<String> {
     Ok(format!("/{path}{}", wanted.0))
 }
 
-/// What somebody wants who connects, as the API's own kind of it: what webhooks are asked about.
+/// What somebody wants who connects, as the API's own kind of it: what others are asked about.
 pub fn connect_options(target: &Target<'_>, query: &Query) -> Value {
     let resource = match target.resource {
         "pods" => "Pod",
@@ -206,7 +206,8 @@ impl Wanted {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// Text as it may stand in a path, a query, or the name of a header.
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -9,8 +9,8 @@
 //!
 //! It decides nothing about what goes through: a WebSocket is bytes. Nobody is asked anything before somebody asks us.
 
-mod connect;
-mod forward;
+pub mod connect;
+pub mod forward;
 mod links;
 mod location;
 mod log;
@@ -18,12 +18,12 @@ mod metrics_kinds;
 pub mod usage;
 mod websocket;
 
-pub use location::endpoint_of;
+pub use location::{endpoint_of, escaped};
 pub use metrics_kinds::kinds as metrics_kinds;
 pub use usage::Usages;
 
 use crate::admission::Operation;
-use crate::admission::webhook::{self, Question};
+use crate::admission::question::{self, Question};
 use crate::answer::{self, Answer};
 use crate::auth::{Attributes, User};
 use crate::context::Context;
@@ -72,8 +72,8 @@ pub async fn handle(
 ) -> Result<Answer> {
     server.catch_up().await?;
     let target = request.target;
-    if target.subresource != "log" && !server.webhooks.are_none() {
-        Box::pin(ask_webhooks(server, resource, &request)).await?;
+    if target.subresource != "log" && !question::nobody_is_asked(server) {
+        Box::pin(ask_others(server, resource, &request)).await?;
     }
     match (target.subresource, request.info.verb) {
         ("log", "get") => log::handle(server, request).await,
@@ -83,8 +83,8 @@ pub async fn handle(
     }
 }
 
-/// Asks webhooks whether the connection may be made.
-async fn ask_webhooks(server: &Server, resource: &Resource, request: &Forwarded<'_>) -> Result<()> {
+/// Asks others whether the connection may be made.
+async fn ask_others(server: &Server, resource: &Resource, request: &Forwarded<'_>) -> Result<()> {
     let (target, query) = (request.target, request.query);
     let context = Context::new(request.user.clone(), query, &request.parts.headers, jiff::Timestamp::now())?;
     let options = location::connect_options(target, query);
@@ -96,7 +96,7 @@ async fn ask_webhooks(server: &Server, resource: &Resource, request: &Forwarded<
         namespace: &target.namespace,
         ..Question::about(server, &context, Operation::Connect, &resource.kind, &Value::Null)
     };
-    webhook::ask_all(&question, Some(&mut options.clone()), None).await
+    question::ask_all(&question, Some(&mut options.clone()), None).await
 }
 
 /// exec, attach and port-forward: whoever may only read may not begin one, although a WebSocket begins with a GET.

@@ -1,7 +1,7 @@
 //! `pods/binding`: the scheduler's word on where a pod runs.
 
-use crate::admission::Operation;
-use crate::admission::webhook::{self, Question};
+use crate::admission::question::{self, Question};
+use crate::admission::{Operation, pod_topology_labels};
 use crate::answer::{self, Answer};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
@@ -24,7 +24,8 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
     let name = name.to_owned();
-    if !server.webhooks.are_none() {
+    pod_topology_labels::admit_binding(server, &mut binding);
+    if !question::nobody_is_asked(server) {
         binding["apiVersion"] = "v1".into();
         binding["kind"] = "Binding".into();
         let question = Question {
@@ -34,7 +35,7 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
             namespace: &call.target.namespace,
             ..Question::about(server, &context, Operation::Create, &pods.kind, &Value::Null)
         };
-        Box::pin(webhook::ask_all(&question, Some(&mut binding), None)).await?;
+        Box::pin(question::ask_all(&question, Some(&mut binding), None)).await?;
     }
     let mut errors = Errors::new();
     validate(&Field::root(&binding), &mut errors);

@@ -1,7 +1,7 @@
 //! `pods/eviction`: a deletion that asks the disruption budgets first.
 
 use crate::admission::Operation;
-use crate::admission::webhook::{self, Question};
+use crate::admission::question::{self, Question};
 use crate::answer::{self, Answer};
 use crate::context::Context;
 use crate::decode;
@@ -25,7 +25,7 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
     context.dry_run |= options.dry_run;
     let (namespace, name) = (&*call.target.namespace, &*call.target.name);
     let pod = server.read(pods, namespace, name).await?.object;
-    if !server.webhooks.are_none() && eviction.is_object() {
+    if !question::nobody_is_asked(server) && eviction.is_object() {
         eviction["apiVersion"] = "policy/v1".into();
         eviction["kind"] = "Eviction".into();
         let question = Question {
@@ -33,7 +33,7 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
             takes: Some(("policy", "v1", "Eviction")),
             ..Question::about(server, &context, Operation::Create, &pods.kind, &pod)
         };
-        Box::pin(webhook::ask_all(&question, Some(&mut eviction), None)).await?;
+        Box::pin(question::ask_all(&question, Some(&mut eviction), None)).await?;
         // About the deletion itself nobody is asked any more.
         context.is_internal = true;
     }

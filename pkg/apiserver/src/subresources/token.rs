@@ -1,6 +1,6 @@
 //! `serviceaccounts/token`: a token that is bound and expires.
 
-use crate::admission::webhook::{self, Question};
+use crate::admission::question::{self, Question};
 use crate::admission::{self, Operation};
 use crate::answer::{self, Answer};
 use crate::auth::token::{self, Settings, TokenRequestError};
@@ -27,7 +27,7 @@ pub async fn handle(server: &Server, accounts: &Resource, call: &Call<'_>) -> Re
     name_request(&mut request, namespace, name);
     token::set_defaults(&mut request);
     admission::admit(server, Operation::Create, accounts, "token", &context, &mut request, None)?;
-    if !server.webhooks.are_none() {
+    if !question::nobody_is_asked(server) {
         let question = Question {
             subresource: "token",
             takes: Some(("authentication.k8s.io", "v1", "TokenRequest")),
@@ -35,7 +35,7 @@ pub async fn handle(server: &Server, accounts: &Resource, call: &Call<'_>) -> Re
             namespace,
             ..Question::about(server, &context, Operation::Create, &accounts.kind, &Value::Null)
         };
-        Box::pin(webhook::ask_all(&question, Some(&mut request), None)).await?;
+        Box::pin(question::ask_all(&question, Some(&mut request), None)).await?;
     }
     let settings = Settings {
         issuer: server.auth.issuer.clone(),

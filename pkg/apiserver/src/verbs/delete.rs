@@ -1,6 +1,6 @@
 //! DELETE: one object, or all that a selector finds.
 
-use crate::admission::webhook::{self, Question};
+use crate::admission::question::{self, Question};
 use crate::admission::{self, Operation};
 use crate::answer::{self, Answer};
 use crate::context::Context;
@@ -105,10 +105,10 @@ async fn decide(
     let kind = &resource.kind;
     admission::admit_delete(server, resource, context, current)?;
     let plan = deletion::plan(kind, current, options, context.now)?;
-    if !server.webhooks.are_none() {
+    if !question::nobody_is_asked(server) {
         let about = Question::about(server, context, Operation::Delete, kind, current);
         let question = Question { deletion: Some(options), ..about };
-        Box::pin(webhook::ask_all(&question, None, Some(current))).await?;
+        Box::pin(question::ask_all(&question, None, Some(current))).await?;
     }
     Ok(match plan {
         DeletePlan::Remove => Change::Remove(services::release(kind, current)),

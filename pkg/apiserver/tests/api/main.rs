@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod admission;
+mod apiservices;
 mod bad_input;
 mod control_plane;
 mod conversions;
 mod crds;
 mod crud;
+mod default_plugins;
 mod events;
 mod http2;
 mod identity;
@@ -15,6 +17,7 @@ mod kubectl;
 mod lists;
 mod merge_keys;
 mod patches;
+mod policies;
 mod python;
 mod services;
 mod shapes;

@@ -10,8 +10,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use pki::{Authority, San};
+use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use testing::{Http, TestServer};
@@ -35,26 +37,13 @@ pub struct Webhook {
 
 impl Webhook {
     pub async fn start(judge: Judge) -> Webhook {
-        let now = jiff::Timestamp::now();
-        let authority = Authority::create("webhooks", now).unwrap();
-        let names = ["localhost", "hook.default.svc"].map(San::parse);
-        let identity = authority.server("webhook", &names, now).unwrap();
-        let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes())
-            .collect::<Result<_, _>>()
-            .unwrap();
-        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap();
-        let config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (acceptor, bundle) = secured(&["localhost", "hook.default.svc"], None);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let asked = Arc::new(Mutex::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(listener, acceptor, judge, asked.clone()));
-        Webhook { port, bundle: STANDARD.encode(authority.pem()), asked, _tasks: tasks }
+        Webhook { port, bundle, asked, _tasks: tasks }
     }
 
     /// A webhook of this server, asked about `operation resource` of any group and version.
@@ -83,6 +72,32 @@ impl Webhook {
     fn last(&self) -> Value {
         self.asked.lock().last().cloned().expect("somebody asked")
     }
+}
+
+/// TLS for a server of these names, which takes only clients of an authority if one is given; and what its own
+/// certificate is verified by.
+pub fn secured(names: &[&str], clients: Option<&str>) -> (TlsAcceptor, String) {
+    let now = jiff::Timestamp::now();
+    let authority = Authority::create("others", now).unwrap();
+    let names: Vec<San> = names.iter().map(|name| San::parse(name)).collect();
+    let identity = authority.server("other", &names, now).unwrap();
+    let certificates =
+        |pem: &str| CertificateDer::pem_slice_iter(pem.as_bytes()).map(Result::unwrap).collect::<Vec<_>>();
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider.clone());
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = match clients {
+        Some(pem) => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(certificates(pem));
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            config.with_client_cert_verifier(verifier.build().unwrap())
+        }
+        None => config.with_no_client_auth(),
+    };
+    let config = config.with_single_cert(certificates(&identity.certificate), key).unwrap();
+    (TlsAcceptor::from(Arc::new(config)), STANDARD.encode(authority.pem()))
 }
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, judge: Judge, asked: Arc<Mutex<Vec<Value>>>) {
@@ -324,6 +339,28 @@ async fn what_others_change_is_shown_again_to_whoever_wants_it() {
     let made = http.post(CONFIG_MAPS, &config_map("again", "1")).await.expect(201);
     assert_eq!(made["data"], json!({"key": "1", "count": "3", "more": "yes"}));
     assert_eq!(webhook.asked().len(), 3);
+}
+
+/// Gives a pod the host's network, or takes it away.
+fn switch_network(_: &str, request: &Value) -> Value {
+    let is_on = request["object"]["spec"]["hostNetwork"] == true;
+    json!({"allowed": true, "patch": [{"op": "add", "path": "/spec/hostNetwork", "value": !is_on}]})
+}
+
+#[tokio::test]
+async fn pods_are_held_to_their_level_as_webhooks_have_made_them() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let webhook = Webhook::start(switch_network).await;
+    register(&http, MUTATING, "all", &[webhook.hook("a.b.c", "/", "CREATE pods")]).await;
+    let level = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
+    http.patch("/api/v1/namespaces/default", "merge", &level).await.expect(200);
+    let mut healed = pod("healed");
+    healed["spec"]["hostNetwork"] = true.into();
+    http.post(PODS, &healed).await.expect(201);
+    let refused = http.post(PODS, &pod("spoiled")).await;
+    refused.expect(403);
+    assert!(refused.message().contains("host namespaces (hostNetwork=true)"), "{}", refused.message());
 }
 
 #[tokio::test]

@@ -4,6 +4,11 @@ use super::{HowFlags, pair};
 use anyhow::{Context, Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustls::InconsistentKeys;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -154,6 +159,25 @@ pub struct Generic {
     how: HowFlags,
 }
 
+/// Whether a certificate and a key belong together; if not, in upstream's words.
+fn check_pair(certificate: &[u8], key: &[u8]) -> Result<()> {
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>().unwrap_or_default();
+    if chain.is_empty() {
+        bail!("tls: failed to find any PEM data in certificate input");
+    }
+    let Ok(key) = PrivateKeyDer::from_pem_slice(key) else {
+        bail!("tls: failed to find any PEM data in key input");
+    };
+    let key = any_supported_type(&key).context("tls: failed to parse private key")?;
+    match CertifiedKey::new(chain, key).keys_match() {
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            bail!("tls: private key does not match public key")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// `create secret tls`.
 #[derive(clap::Args)]
 pub struct Tls {
@@ -210,10 +234,9 @@ impl Secret {
             }
             Secret::Tls(flags) => {
                 let read = |file: &str| std::fs::read(file).with_context(|| format!("read {file}"));
-                let data = vec![
-                    ("tls.crt".to_owned(), read(&flags.cert)?),
-                    ("tls.key".to_owned(), read(&flags.key)?),
-                ];
+                let (certificate, key) = (read(&flags.cert)?, read(&flags.key)?);
+                check_pair(&certificate, &key)?;
+                let data = vec![("tls.crt".to_owned(), certificate), ("tls.key".to_owned(), key)];
                 let object = secret(&flags.name, "kubernetes.io/tls", data);
                 Ok((with_hash(object, flags.append_hash), flags.how))
             }

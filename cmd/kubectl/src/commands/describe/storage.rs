@@ -141,10 +141,7 @@ pub fn claim(object: &Value, pods: &Value, page: &mut Page) {
 
 pub fn storage_class(object: &Value, page: &mut Page) {
     let annotations = &object["metadata"]["annotations"];
-    let is_default =
-        ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"]
-            .iter()
-            .any(|name| annotations[name] == "true");
+    let is_default = api::kinds::storage::storage_class::is_default(object);
     page.field("Name", text(object, "/metadata/name"));
     page.field("IsDefaultClass", if is_default { "Yes" } else { "No" });
     page.field("Annotations", &api::printing::labels(Some(annotations)));

@@ -1,6 +1,6 @@
 //! What webhooks of both kinds have in common.
 
-use crate::expression::{Expression, MATCH_VARIABLES};
+use super::matching;
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Column, column};
 use crate::kinds::rules;
@@ -8,9 +8,6 @@ use crate::object::{object_mut, set_default};
 use crate::{meta, names, printing};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-
-const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-const MOST_CONDITIONS: usize = 64;
 
 pub(super) fn columns() -> Vec<Column> {
     let count = |configuration: &Value, _| printing::items(configuration, "webhooks").len().into();
@@ -34,9 +31,7 @@ pub(super) fn default(hook: &mut Value) {
     if let Some(service) = hook.pointer_mut("/clientConfig/service").filter(|service| service.is_object()) {
         set_default(service, "port", 443);
     }
-    for rule in hook.get_mut("rules").and_then(Value::as_array_mut).into_iter().flatten() {
-        set_default(rule, "scope", "*");
-    }
+    matching::default_rules(hook, "rules");
 }
 
 pub(super) fn validate_all(hooks: &Field<'_>, errors: &mut Errors) {
@@ -53,7 +48,7 @@ pub(super) fn validate_all(hooks: &Field<'_>, errors: &mut Errors) {
 fn validate(hook: &Field<'_>, errors: &mut Errors) {
     validate_name(&hook.get("name"), errors);
     for rule in hook.get("rules").items() {
-        validate_rule(&rule, errors);
+        matching::validate_rule(&rule, errors);
     }
     hook.get("failurePolicy").one_of(&["Fail", "Ignore"], errors);
     hook.get("matchPolicy").one_of(&["Equivalent", "Exact"], errors);
@@ -68,7 +63,7 @@ fn validate(hook: &Field<'_>, errors: &mut Errors) {
     meta::validate_label_selector(&hook.get("namespaceSelector"), errors);
     meta::validate_label_selector(&hook.get("objectSelector"), errors);
     validate_client(&hook.get("clientConfig"), errors);
-    validate_conditions(&hook.get("matchConditions"), errors);
+    matching::validate_conditions(&hook.get("matchConditions"), false, errors);
     let versions = hook.get("admissionReviewVersions");
     if versions.required_because("must specify one of v1, v1beta1", errors) {
         rules::validate_review_versions(&versions, errors);
@@ -84,65 +79,6 @@ fn validate_name(name: &Field<'_>, errors: &mut Errors) {
         name.invalid(faults.join(","), errors);
     } else if name.text().split('.').count() < 3 {
         name.invalid("should be a domain with at least three segments separated by dots", errors);
-    }
-}
-
-fn validate_rule(rule: &Field<'_>, errors: &mut Errors) {
-    let operations = rule.get("operations");
-    only_wildcard(&operations, "operations", errors);
-    for operation in operations.items() {
-        operation.one_of(&OPERATIONS, errors);
-    }
-    only_wildcard(&rule.get("apiGroups"), "API groups", errors);
-    let versions = rule.get("apiVersions");
-    only_wildcard(&versions, "API versions", errors);
-    for version in versions.items() {
-        version.required(errors);
-    }
-    validate_resources(&rule.get("resources"), errors);
-    rule.get("scope").one_of(&["*", "Cluster", "Namespaced"], errors);
-}
-
-fn only_wildcard(list: &Field<'_>, what: &str, errors: &mut Errors) {
-    list.required(errors);
-    if list.len() > 1 && list.items().any(|item| item.text() == "*") {
-        list.invalid(format!("if '*' is present, must not specify other {what}"), errors);
-    }
-}
-
-fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
-    resources.required(errors);
-    let (mut all_of, mut of_all) = (HashSet::new(), HashSet::new());
-    let mut is_plain = false;
-    for item in resources.items() {
-        if !item.required(errors) {
-            continue;
-        }
-        let text = item.text();
-        let Some((resource, part)) = text.split_once('/') else {
-            is_plain = text != "*";
-            continue;
-        };
-        if all_of.contains(resource) {
-            item.invalid(format!("if '{resource}/*' is present, must not specify {text}"), errors);
-        }
-        if of_all.contains(part) {
-            item.invalid(format!("if '*/{part}' is present, must not specify {text}"), errors);
-        }
-        if part == "*" {
-            all_of.insert(resource.to_owned());
-        }
-        if resource == "*" {
-            of_all.insert(part.to_owned());
-        }
-    }
-    let has = |wanted: &str| resources.items().any(|item| item.text() == wanted);
-    if resources.len() > 1 && has("*/*") {
-        resources.invalid("if '*/*' is present, must not specify other resources", errors);
-    }
-    if has("*") && is_plain {
-        let detail = "if '*' is present, must not specify other resources without subresources";
-        resources.invalid(detail, errors);
     }
 }
 
@@ -204,27 +140,6 @@ fn validate_service(service: &Field<'_>, errors: &mut Errors) {
         }
         for fault in names::is_dns1123_subdomain(step) {
             path.invalid(format!("segment[{index}]: {fault}"), errors);
-        }
-    }
-}
-
-fn validate_conditions(conditions: &Field<'_>, errors: &mut Errors) {
-    if conditions.len() > MOST_CONDITIONS {
-        conditions.too_many(MOST_CONDITIONS, errors);
-    }
-    let mut seen = HashSet::new();
-    for condition in conditions.items() {
-        let (name, expression) = (condition.get("name"), condition.get("expression"));
-        if expression.text().trim().is_empty() {
-            expression.complain(Reason::Required, "", errors);
-        } else if let Err(why) = Expression::compile(expression.text(), MATCH_VARIABLES) {
-            expression.invalid(why, errors);
-        }
-        if name.required(errors) {
-            name.conforms(names::is_qualified_name, errors);
-            if !seen.insert(name.text().to_owned()) {
-                name.duplicate(errors);
-            }
         }
     }
 }

@@ -7,7 +7,7 @@ pub(super) mod event;
 pub(super) mod limit_range;
 pub mod namespace;
 pub(super) mod node;
-pub(super) mod persistent_volume;
+pub mod persistent_volume;
 pub(super) mod persistent_volume_claim;
 pub mod pod;
 pub(super) mod pod_template;

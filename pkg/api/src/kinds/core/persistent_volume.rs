@@ -64,7 +64,7 @@ pub(crate) fn kind() -> Kind {
             }),
             column("Status", "string", |volume, _| phase(volume).into()),
             column("Claim", "string", |volume, _| claim(volume).into()),
-            column("StorageClass", "string", |volume, _| storage_class(volume).into()),
+            column("StorageClass", "string", |volume, _| storage_class(volume).unwrap_or_default().into()),
             column("VolumeAttributesClass", "string", |volume, _| {
                 text_or_unset(volume, "spec.volumeAttributesClassName").into()
             }),
@@ -88,11 +88,11 @@ pub(super) fn access_modes(modes: &[Value]) -> String {
     found.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
-/// The storage class of a volume or claim, in the annotation of old or in its spec.
-pub(super) fn storage_class(object: &Value) -> &str {
+/// The storage class that a volume or claim names, in the annotation of old or in its spec.
+pub fn storage_class(object: &Value) -> Option<&str> {
     let annotation = at(object, "metadata.annotations")
         .and_then(|annotations| annotations.get("volume.beta.kubernetes.io/storage-class"));
-    annotation.and_then(Value::as_str).unwrap_or_else(|| text(object, "spec.storageClassName"))
+    annotation.or_else(|| at(object, "spec.storageClassName")).and_then(Value::as_str)
 }
 
 /// The phase, unless the object is on its way out.

@@ -35,7 +35,7 @@ pub(crate) fn kind() -> Kind {
                 let bound = !text(claim, "spec.volumeName").is_empty();
                 if bound { access_modes(items(claim, "status.accessModes")) } else { String::new() }.into()
             }),
-            column("StorageClass", "string", |claim, _| storage_class(claim).into()),
+            column("StorageClass", "string", |claim, _| storage_class(claim).unwrap_or_default().into()),
             column("VolumeAttributesClass", "string", |claim, _| {
                 text_or_unset(claim, "spec.volumeAttributesClassName").into()
             }),

@@ -5,6 +5,7 @@
 use super::{ApiVersion, KindName, resource};
 use crate::field::{Errors, Field};
 use crate::kind::{Kind, column};
+use crate::kinds::rules;
 use crate::{names, printing};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use schemars::JsonSchema;
@@ -116,6 +117,9 @@ fn validate(dns: &Field<'_>, errors: &mut Errors) {
     let host = spec.get("host");
     if host.required(errors) {
         host.conforms(names::is_dns1123_subdomain, errors);
+        if rules::parse_ip(host.text()).is_some() {
+            host.invalid("must be a DNS name, not an IP address", errors);
+        }
     }
     let subpaths = spec.get("subpaths");
     subpaths.required(errors);
@@ -130,6 +134,12 @@ fn validate(dns: &Field<'_>, errors: &mut Errors) {
                 .contains(|c: char| c.is_whitespace() || c.is_control() || "{};\"'\\".contains(c))
             {
                 path.invalid("must not contain spaces, quotes, backslashes, braces or semicolons", errors);
+            } else if path.text().contains(['?', '#']) {
+                path.invalid("must be a path only, without '?' or '#'", errors);
+            } else if path.text().split('/').any(|segment| segment == "." || segment == "..")
+                || path.text().contains("//")
+            {
+                path.invalid("must not contain '//', '/./' or '/../'", errors);
             }
             if !seen.insert(path.text().to_owned()) {
                 path.duplicate(errors);

@@ -7,7 +7,8 @@ use crate::{names, printing};
 use k8s_openapi::api::networking::v1::Ingress;
 use serde_json::Value;
 
-const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+/// How a class was named before there was a field for it.
+pub const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const BAD_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const BAD_SUFFIXES: [&str; 2] = ["/..", "/."];
 /// How many hosts a cell shows.

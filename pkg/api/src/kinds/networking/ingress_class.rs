@@ -9,7 +9,14 @@ use crate::{names, printing};
 use k8s_openapi::api::networking::v1::IngressClass;
 use serde_json::Value;
 
+/// The class that every cluster of ours has.
+pub const OWN_CLASS: &str = "minik8s";
+/// Who takes care of its ingresses: nginx on every node.
+pub const OWN_CONTROLLER: &str = "minik8s.io/ingress";
+
 const MOST_CONTROLLER_BYTES: usize = 250;
+/// By this a class is that of ingresses that name none.
+pub const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 
 /// The kind.
 pub fn kind() -> Kind {
@@ -33,6 +40,11 @@ pub fn kind() -> Kind {
         },
         ..Kind::new::<IngressClass>().with_generation()
     }
+}
+
+/// Whether the class is taken when an ingress names none.
+pub fn is_default(class: &Value) -> bool {
+    class["metadata"]["annotations"][DEFAULT_CLASS] == "true"
 }
 
 fn validate(class: &Field<'_>, errors: &mut Errors) {

@@ -10,6 +10,10 @@ use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::{Value, json};
 
+/// Whoever writes one must not believe that it holds where nobody sees to it.
+const UNENFORCED: &str = "the built-in network does not enforce NetworkPolicies: traffic is limited only where a network \
+    plug-in (CNI) that supports them is installed";
+
 /// The kind.
 pub fn kind() -> Kind {
     Kind {
@@ -23,6 +27,7 @@ pub fn kind() -> Kind {
         validate_name: names::dns_subdomain_name,
         default,
         validate,
+        warnings: |_| vec![UNENFORCED.to_owned()],
         ..Kind::new::<NetworkPolicy>().short(&["netpol"]).with_generation()
     }
 }

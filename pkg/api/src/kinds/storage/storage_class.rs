@@ -43,6 +43,11 @@ pub fn kind() -> Kind {
     }
 }
 
+/// Whether the class is taken when a claim names none.
+pub fn is_default(class: &Value) -> bool {
+    DEFAULT_CLASS.iter().any(|&key| class["metadata"]["annotations"][key] == "true")
+}
+
 fn validate(class: &Field<'_>, errors: &mut Errors) {
     validate_provisioner(&class.get("provisioner"), errors);
     validate_parameters(&class.get("parameters"), errors);
@@ -123,7 +128,5 @@ fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
 }
 
 fn name_cell(class: &Value) -> String {
-    let annotations = &class["metadata"]["annotations"];
-    let is_default = DEFAULT_CLASS.iter().any(|&key| annotations[key] == "true");
-    format!("{}{}", object::name(class), if is_default { " (default)" } else { "" })
+    format!("{}{}", object::name(class), if is_default(class) { " (default)" } else { "" })
 }

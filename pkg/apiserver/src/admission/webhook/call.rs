@@ -1,10 +1,9 @@
 //! Asking a webhook: one POST over TLS, on a connection that is kept for the next.
 
+use crate::client_tls::{self, Trust};
 use crate::nodes::endpoint_of;
 use crate::server::Server;
 use api::Value;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{Request, StatusCode};
@@ -12,9 +11,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -24,8 +22,6 @@ use tokio_rustls::TlsConnector;
 const MOST_IDLE: usize = 8;
 /// The largest answer: that to an object of the largest size, with room for the patch's encoding.
 const LARGEST_ANSWER: usize = 8 * 1024 * 1024;
-/// Whom everybody believes, where a configuration names nobody.
-const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A webhook's place.
 pub struct Client {
@@ -173,22 +169,5 @@ fn split_port(authority: &str) -> (String, Option<u16>) {
 }
 
 fn tls(bundle: &str) -> Result<ClientConfig, String> {
-    let pem = match bundle {
-        "" => std::fs::read(SYSTEM_ROOTS).unwrap_or_default(),
-        bundle => STANDARD.decode(bundle).map_err(|error| error.to_string())?,
-    };
-    let mut roots = RootCertStore::empty();
-    let (added, _) =
-        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
-    if added == 0 {
-        return Err("unable to load root certificates: unable to parse bytes as PEM block".into());
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    client_tls::config(Trust::bundle(bundle)?, None).map_err(|error| error.to_string())
 }

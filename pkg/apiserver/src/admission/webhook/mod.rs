@@ -1,7 +1,7 @@
 //! Admission webhooks: others who may change or refuse what is written, as their configurations say.
 //!
 //! ```text
-//! configurations (cache) ──> hooks, understood once ──> which match (hook) ──> review (JSON) ──> call (HTTPS)
+//! configurations (cache) ──> hooks, understood once ──> which match (matching) ──> review (JSON) ──> call (HTTPS)
 //!                                                              patch, warnings, refusal <── answer ──┘
 //! ```
 //!
@@ -14,92 +14,33 @@ mod review;
 #[cfg(test)]
 mod tests;
 
-use crate::admission::Operation;
+use super::matching::converted;
+use super::question::{GROUP, Question, concerns_others};
+use super::understood::Understood;
 use crate::context::Context;
-use crate::deletion::DeleteOptions;
 use crate::error::{ApiError, Result};
 use crate::patch::json_patch;
-use crate::registry::{Registry, Resource};
-use crate::server::Server;
-use crate::storage::{in_version, parse};
-use api::{Kind, Value, object};
+use crate::registry::Registry;
+use api::{Kind, Value};
 pub use call::Client;
 use futures::future::join_all;
 pub use hook::Hook;
-use hook::Subject;
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
-use store::Revision;
-
-const GROUP: &str = "admissionregistration.k8s.io";
-
-/// What is asked about a write, beside the object itself.
-pub struct Question<'a> {
-    /// The server, for its caches.
-    pub server: &'a Server,
-    /// Who asks, and how.
-    pub context: &'a Context,
-    /// What is being done.
-    pub operation: Operation,
-    /// The kind under whose path it is done.
-    pub kind: &'a Arc<Kind>,
-    /// To which part of it; empty for the object itself.
-    pub subresource: &'a str,
-    /// Group, version and kind of what is sent to that part, where it is something else.
-    pub takes: Option<(&'a str, &'a str, &'a str)>,
-    /// To which object.
-    pub name: &'a str,
-    /// In which namespace.
-    pub namespace: &'a str,
-    /// How it is deleted.
-    pub deletion: Option<&'a DeleteOptions>,
-}
-
-impl<'a> Question<'a> {
-    /// About an object of the kind itself, or of a part that is one.
-    pub fn about(
-        server: &'a Server,
-        context: &'a Context,
-        operation: Operation,
-        kind: &'a Arc<Kind>,
-        object: &'a Value,
-    ) -> Question<'a> {
-        let (name, namespace) = (object::name(object), object::namespace(object));
-        Question {
-            server,
-            context,
-            operation,
-            kind,
-            subresource: "",
-            takes: None,
-            name,
-            namespace,
-            deletion: None,
-        }
-    }
-
-    /// The namespace as rules see it: a namespace is in itself.
-    fn namespace(&self) -> &str {
-        if self.is_namespace() { self.name } else { self.namespace }
-    }
-
-    fn is_namespace(&self) -> bool {
-        self.kind.group.is_empty() && self.kind.plural == "namespaces"
-    }
-}
 
 /// The webhooks that are registered.
 pub struct Webhooks {
-    mutating: Registered,
-    validating: Registered,
+    mutating: Understood<Vec<Hook>>,
+    validating: Understood<Vec<Hook>>,
 }
+
+/// Those of each configuration, in the order of their names.
+pub type Hooks = Arc<[Arc<Vec<Hook>>]>;
 
 impl Webhooks {
     /// Those of the configurations in the caches.
     pub fn new(registry: &Registry) -> Webhooks {
-        let registered =
-            |plural| Registered { configurations: registry.built_in(GROUP, plural), hooks: Mutex::default() };
+        let registered = |plural| Understood::new(registry.built_in(GROUP, plural), Hook::all);
         Webhooks {
             mutating: registered("mutatingwebhookconfigurations"),
             validating: registered("validatingwebhookconfigurations"),
@@ -108,41 +49,19 @@ impl Webhooks {
 
     /// Whether nobody needs to be asked.
     pub fn are_none(&self) -> bool {
-        self.mutating.configurations.cache.is_empty() && self.validating.configurations.cache.is_empty()
+        self.mutating.is_empty() && self.validating.is_empty()
     }
 
     /// Those that may change an object of the kind, if there are any.
-    pub fn mutating(&self, kind: &Kind, context: &Context) -> Option<Arc<[Hook]>> {
-        self.mutating.hooks(kind, context)
+    pub fn mutating(&self, kind: &Kind, context: &Context) -> Option<Hooks> {
+        let is_asked = !self.mutating.is_empty() && concerns_others(kind, context);
+        is_asked.then(|| self.mutating.all())
     }
 
     /// Those that may refuse an object of the kind, if there are any.
-    pub fn validating(&self, kind: &Kind, context: &Context) -> Option<Arc<[Hook]>> {
-        self.validating.hooks(kind, context)
-    }
-}
-
-/// The configurations of one kind, with their hooks as they were understood last.
-struct Registered {
-    configurations: Arc<Resource>,
-    hooks: Mutex<(Vec<Revision>, Arc<[Hook]>)>,
-}
-
-impl Registered {
-    /// In the order of the configurations' names, and as they stand in each.
-    fn hooks(&self, kind: &Kind, context: &Context) -> Option<Arc<[Hook]>> {
-        if self.configurations.cache.is_empty() || context.is_internal || kind.group == GROUP {
-            return None;
-        }
-        let objects = self.configurations.objects(None);
-        let revisions: Vec<Revision> = objects.iter().map(|object| object.revision()).collect();
-        let mut known = self.hooks.lock();
-        if known.0 != revisions {
-            let configurations = objects.iter().filter_map(|object| parse(object.as_json()).ok());
-            *known =
-                (revisions, configurations.flat_map(|configuration| Hook::all(&configuration)).collect());
-        }
-        Some(known.1.clone())
+    pub fn validating(&self, kind: &Kind, context: &Context) -> Option<Hooks> {
+        let is_asked = !self.validating.is_empty() && concerns_others(kind, context);
+        is_asked.then(|| self.validating.all())
     }
 }
 
@@ -158,7 +77,7 @@ enum Failure {
 /// made of it; `again` has our own plug-ins look at it once more. Whoever wants to is then asked a second time about
 /// what others have changed after it.
 pub async fn mutate(
-    hooks: &[Hook],
+    hooks: &[Arc<Vec<Hook>>],
     question: &Question<'_>,
     mut new: Option<&mut Value>,
     old: Option<&Value>,
@@ -168,7 +87,7 @@ pub async fn mutate(
     let (mut reinvocable, mut wanted) = (HashSet::new(), HashSet::new());
     for round in 0..2 {
         let mut has_changed = false;
-        for (index, hook) in hooks.iter().enumerate() {
+        for (index, hook) in hooks.iter().flat_map(|hooks| hooks.iter()).enumerate() {
             if round == 1 && !wanted.contains(&index) {
                 continue;
             }
@@ -203,32 +122,15 @@ pub async fn mutate(
     Ok(())
 }
 
-/// Asks everybody about what is not an object of a kind that we keep: a deletion, or what is sent to a part of an object.
-pub async fn ask_all(
-    question: &Question<'_>,
-    mut new: Option<&mut Value>,
-    old: Option<&Value>,
-) -> Result<()> {
-    let webhooks = &question.server.webhooks;
-    if let Some(hooks) = webhooks.mutating(question.kind, question.context) {
-        let keep = |_: &mut Value| Ok(());
-        mutate(&hooks, question, new.as_deref_mut(), old, keep, keep).await?;
-    }
-    match webhooks.validating(question.kind, question.context) {
-        Some(hooks) => validate(&hooks, question, new.as_deref(), old).await,
-        None => Ok(()),
-    }
-}
-
 /// Asks those who may refuse the object, all at once. The first refusal counts.
 pub async fn validate(
-    hooks: &[Hook],
+    hooks: &[Arc<Vec<Hook>>],
     question: &Question<'_>,
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<()> {
     let mut matching = Vec::new();
-    for hook in hooks {
+    for hook in hooks.iter().flat_map(|hooks| hooks.iter()) {
         if let Some(seen_as) = applies(hook, question, new, old)? {
             matching.push((hook, seen_as));
         }
@@ -247,79 +149,19 @@ fn applies(
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<Option<Arc<Kind>>> {
-    if !hook.selects_object(new, old) {
-        return Ok(None);
-    }
-    let matches = |rule: &hook::Rule, kind: &Kind| rule.matches(&subject(question, kind));
-    let seen_as = if hook.rules.iter().any(|rule| matches(rule, question.kind)) {
-        Some(question.kind.clone())
-    } else if hook.is_exact {
-        None
-    } else {
-        let others = equivalents(question);
-        hook.rules.iter().find_map(|rule| others.iter().find(|kind| matches(rule, kind)).cloned())
-    };
-    let Some(seen_as) = seen_as else { return Ok(None) };
-    if !selects_namespace(hook, question, new)? {
-        return Ok(None);
-    }
-    if hook.conditions.is_empty() {
+    let Some(seen_as) = hook.matching.applies(question, new, old)? else { return Ok(None) };
+    if hook.conditions.are_none() {
         return Ok(Some(seen_as));
     }
-    let see =
-        |object: Option<&Value>| object.map(|object| converted(question.kind, &seen_as, object.clone()));
-    let holds = hook.holds(see(new).as_ref(), see(old).as_ref(), &review::request(question, &seen_as, ""));
-    match holds {
+    let (new, old) = (question.seen(&seen_as, new), question.seen(&seen_as, old));
+    let request = question.request(&seen_as);
+    let given =
+        [("object", &*new), ("oldObject", &*old), ("request", &request), ("namespaceObject", &Value::Null)];
+    match hook.conditions.hold(&given) {
         Ok(true) => Ok(Some(seen_as)),
         Ok(false) => Ok(None),
         Err(why) => Err(ApiError::forbidden(question.kind, question.name, why)),
     }
-}
-
-fn subject<'a>(question: &'a Question<'_>, kind: &'a Kind) -> Subject<'a> {
-    Subject {
-        operation: question.operation.name(),
-        group: &kind.group,
-        version: &kind.version,
-        resource: &kind.plural,
-        subresource: question.subresource,
-        is_namespaced: !question.is_namespace() && !question.namespace.is_empty(),
-    }
-}
-
-/// Other versions, or names, of the same objects.
-fn equivalents(question: &Question<'_>) -> Vec<Arc<Kind>> {
-    let resources = question.server.registry.resources();
-    let prefix = question.kind.prefix();
-    let is_other = |kind: &&Arc<Kind>| !Arc::ptr_eq(kind, question.kind) && kind.prefix() == prefix;
-    resources.kinds().iter().filter(is_other).cloned().collect()
-}
-
-/// What is in no namespace is selected whatever its selector says.
-fn selects_namespace(hook: &Hook, question: &Question<'_>, new: Option<&Value>) -> Result<bool> {
-    let namespace = question.namespace();
-    if hook.namespaces.is_everything() || (namespace.is_empty() && !question.is_namespace()) {
-        return Ok(true);
-    }
-    if let Some(new) = new.filter(|_| question.is_namespace() && question.subresource.is_empty()) {
-        return Ok(hook::selects(&hook.namespaces, new));
-    }
-    let server = question.server;
-    let found = server.lookup("", "namespaces", "", namespace);
-    let found = found.ok_or_else(|| ApiError::not_found(&server.kind("", "namespaces"), namespace))?;
-    Ok(hook::selects(&hook.namespaces, &found))
-}
-
-/// An object of one version in another. What is sent to a part of an object is the same in all.
-fn converted(from: &Kind, to: &Kind, object: Value) -> Value {
-    if object["kind"] != *from.kind || from.api_version() == to.api_version() {
-        return object;
-    }
-    let stored = match from.convert {
-        Some((_, to_stored)) => to_stored(object),
-        None => object,
-    };
-    in_version(to, stored)
 }
 
 /// Asks a hook. What comes back is the operations of its patch, if there is one.
@@ -339,11 +181,11 @@ async fn ask(
         let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
         return Err(Failure::Call(why.into()));
     };
-    let see = |object: Option<&Value>| object.map(|object| converted(question.kind, seen_as, object.clone()));
     let uid = uuid::Uuid::new_v4().to_string();
-    let mut request = review::request(question, seen_as, &uid);
-    request["object"] = see(new).unwrap_or_default();
-    request["oldObject"] = see(old).unwrap_or_default();
+    let mut request = question.request(seen_as);
+    request["uid"] = uid.as_str().into();
+    request["object"] = question.seen(seen_as, new).into_owned();
+    request["oldObject"] = question.seen(seen_as, old).into_owned();
     let body = review::body(version, request);
     let answer = hook.client.post(question.server, body, hook.timeout).await;
     let answer = answer.map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;

@@ -1,10 +1,7 @@
 //! AdmissionReview: the question and the answer, as JSON.
 
-use super::Question;
-use crate::admission::Operation;
-use crate::deletion::{DeleteOptions, Propagation};
 use crate::error::ApiError;
-use api::{Kind, Value};
+use api::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
@@ -35,77 +32,6 @@ impl Version {
             Version::V1Beta1 => "admission.k8s.io/v1beta1",
         }
     }
-}
-
-/// The question, without the objects that it is about.
-pub fn request(question: &Question<'_>, seen_as: &Kind, uid: &str) -> Value {
-    let kind_of = |kind: &Kind| match question.takes {
-        Some((group, version, kind)) => json!({"group": group, "version": version, "kind": kind}),
-        None => json!({"group": kind.group, "version": kind.version, "kind": kind.kind}),
-    };
-    let resource_of =
-        |kind: &Kind| json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
-    let mut request = json!({
-        "uid": uid, "kind": kind_of(seen_as), "resource": resource_of(seen_as),
-        "requestKind": kind_of(question.kind), "requestResource": resource_of(question.kind),
-        "operation": question.operation.name(), "userInfo": question.context.user.to_json(),
-        "dryRun": question.context.dry_run, "options": options(question),
-    });
-    let texts = [
-        ("subResource", question.subresource),
-        ("requestSubResource", question.subresource),
-        ("name", question.name),
-        ("namespace", question.namespace()),
-    ];
-    for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-        request[name] = text.into();
-    }
-    request
-}
-
-/// The options of the request, as the API has them.
-fn options(question: &Question<'_>) -> Value {
-    let context = question.context;
-    let kind = match (question.operation, question.deletion) {
-        (Operation::Connect, _) => return Value::Null,
-        (Operation::Delete, deletion) => return deletion.map(delete_options).unwrap_or_default(),
-        (Operation::Create, _) => "CreateOptions",
-        (Operation::Update, _) if context.is_apply || context.patch.is_some() => "PatchOptions",
-        (Operation::Update, _) => "UpdateOptions",
-    };
-    let mut options =
-        json!({"kind": kind, "apiVersion": "meta.k8s.io/v1", "fieldManager": context.field_manager});
-    if context.dry_run {
-        options["dryRun"] = json!(["All"]);
-    }
-    if context.force {
-        options["force"] = true.into();
-    }
-    options
-}
-
-fn delete_options(deletion: &DeleteOptions) -> Value {
-    let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
-    if let Some(seconds) = deletion.grace_period_seconds {
-        options["gracePeriodSeconds"] = seconds.into();
-    }
-    if let Some(propagation) = deletion.propagation {
-        options["propagationPolicy"] = match propagation {
-            Propagation::Foreground => "Foreground",
-            Propagation::Background => "Background",
-            Propagation::Orphan => "Orphan",
-        }
-        .into();
-    }
-    for (name, value) in [("uid", &deletion.uid), ("resourceVersion", &deletion.resource_version)] {
-        if let Some(value) = value {
-            options["preconditions"][name] = value.as_str().into();
-        }
-    }
-    if deletion.dry_run {
-        options["dryRun"] = json!(["All"]);
-    }
-    options
 }
 
 /// The whole body of a question.

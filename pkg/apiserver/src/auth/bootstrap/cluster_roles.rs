@@ -294,7 +294,8 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
         &[
             rule("list,watch", "minik8s.io", "dnses"),
             rule("patch,update", "minik8s.io", "dnses/status"),
-            rule("list,watch", "networking.k8s.io", "ingresses"),
+            rule("list,watch", "networking.k8s.io", "ingressclasses,ingresses"),
+            rule("patch,update", "networking.k8s.io", "ingresses/status"),
         ],
     ),
 ];
