@@ -53,6 +53,9 @@ async fn tell(iptables: &str) {
     answers_names(&web).await;
     serves_hosts_and_paths(&http, folder.path()).await;
     keeps_good_certificates(&http, folder.path()).await;
+    serves_ingresses_as_they_are_meant(&http, folder.path()).await;
+    leaves_names_to_whom_they_belong(&http, &web).await;
+    puts_back_what_others_take_away(&http, folder.path(), iptables, &web).await;
 
     // Killed, and started again without an apiserver, after somebody has removed its rules: it has its copy.
     let nginx = nginx_pid(folder.path());
@@ -210,6 +213,101 @@ async fn keeps_good_certificates(http: &Http, folder: &Path) {
     http.post(path, &dns("late", "late.example")).await.expect(201);
     is("http://late.example/page", &["--resolve", "late.example:80:192.168.77.1"], "page 200").await;
     is("https://safe.example/page", &safe, "O=two").await;
+}
+
+/// What is odd in one of them must not keep back the others, and what is somebody else's is left alone.
+async fn serves_ingresses_as_they_are_meant(http: &Http, folder: &Path) {
+    let path = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
+    let rule = |path: &str, kind: &str, service: &str| json!({"path": path, "pathType": kind, "backend": {"service": {"name": service, "port": {"number": 80}}}});
+    let ingress = |name: &str, annotations: Value, paths: Value| {
+        let host = format!("{name}.example");
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": name, "annotations": annotations},
+            "spec": {"rules": [{"host": host, "http": {"paths": paths}}]}})
+    };
+    let other = ingress(
+        "other",
+        json!({"kubernetes.io/ingress.class": "nginx"}),
+        json!([rule("/", "Prefix", "web")]),
+    );
+    http.post(path, &other).await.expect(201);
+    let twice = json!([
+        rule("/page", "Prefix", "nobody"),
+        rule("/page", "Exact", "web"),
+        rule("/page/", "Prefix", "web"),
+        rule("/a%20page", "Prefix", "nobody"),
+        rule("/a page", "Prefix", "web"),
+    ]);
+    http.post(path, &ingress("twice", json!({}), twice)).await.expect(201);
+    let twice = ["--resolve", "twice.example:80:192.168.77.1"];
+    is("http://twice.example/page", &twice, "page 200").await;
+    is("http://twice.example/page/below", &twice, " 503").await;
+    is("http://twice.example/a%20page/below", &twice, " 503").await;
+    // One name more is not two.
+    let mut below = ingress("below", json!({}), json!([rule("/", "Prefix", "web")]));
+    below["spec"]["rules"][0]["host"] = "*.below.example".into();
+    http.post(path, &below).await.expect(201);
+    let host = |name: &str| curl(&format!("http://{NODE}/page"), &["-H", &format!("Host: {name}")]);
+    is(&format!("http://{NODE}/page"), &["-H", "Host: a.below.example"], "page 200").await;
+    assert!(host("a.b.below.example").ends_with(" 404") && host("below.example").ends_with(" 404"));
+    eventually("where it is reached", || async {
+        let ingress = http.get(&format!("{path}/twice")).await.expect(200);
+        (ingress["status"]["loadBalancer"]["ingress"] == json!([{"ip": NODE}])).then_some(())
+    })
+    .await;
+    let address = "http://[fd00:77::1]/page";
+    is(address, &["-g", "-H", "Host: twice.example"], "page 200").await;
+    assert_eq!(curl(address, &["-g", "-H", "Host: other.example"]), "default backend - 404\n 404");
+    assert!(!std::fs::read_to_string(folder.join("hosts")).expect("the file").contains("other.example"));
+    assert_eq!(http.get(&format!("{path}/other")).await.expect(200)["status"], json!({"loadBalancer": {}}));
+    // Whoever made them is told what is wrong with them.
+    for (reason, message) in [
+        ("ServiceNotFound", "service \"nobody\" not found"),
+        ("CertificateNotUsed", "secret \"safe\": nginx does not take it: key values mismatch"),
+    ] {
+        eventually(message, || async {
+            let events = http.get("/api/v1/namespaces/default/events").await.expect(200);
+            let events = events["items"].as_array().cloned().unwrap_or_default();
+            let told = |event: &&Value| event["reason"] == reason && event["message"] == message;
+            events.iter().find(told).filter(|event| event["involvedObject"]["kind"] == "Ingress").map(|_| ())
+        })
+        .await;
+    }
+    // With TLS, too, a host is itself only.
+    let plain = ["-k", "-v", "--stderr", "-", "--resolve", "twice.example:443:192.168.77.1"];
+    is("https://twice.example/page", &plain, "unrecognized name").await;
+    let disguised = ["-k", "--resolve", "safe.example:443:192.168.77.1", "-H", "Host: twice.example"];
+    is("https://safe.example/page", &disguised, " 421").await;
+}
+
+/// What the cluster or a node is called cannot be led elsewhere by an object of some namespace.
+async fn leaves_names_to_whom_they_belong(http: &Http, web: &str) {
+    let path = "/apis/minik8s.io/v1/namespaces/default/dnses";
+    http.post(path, &dns("thief", "web.default.svc.cluster.local")).await.expect(201);
+    eventually("it is told so", || async {
+        let dns = http.get(&format!("{path}/thief")).await.expect(200);
+        (dns["status"]["conditions"][0]["reason"] == "HostReserved").then_some(())
+    })
+    .await;
+    answers_names(web).await;
+}
+
+async fn puts_back_what_others_take_away(http: &Http, folder: &Path, iptables: &str, web: &str) {
+    let page = format!("http://{web}/page");
+    for flushed in ["nat -F KUBE-SERVICES", "nat -F OUTPUT"] {
+        sh(&format!("{iptables} -t {flushed}"));
+        assert!(!curl(&page, &["--connect-timeout", "1"]).contains("page 200"), "{flushed}");
+        is(&page, &[], "page 200").await;
+    }
+    assert!(sh("ip -o address show dev lo").contains("10.96.0.10/32 scope host"), "packets would take it on");
+    sh("ip address del 10.96.0.10/32 dev lo");
+    answers_names(web).await;
+    // Workers without a master go on with what they know, and must not be in the way of the next one.
+    let master = nginx_pid(folder);
+    sh(&format!("kill -9 {}", master.trim()));
+    http.post("/apis/minik8s.io/v1/namespaces/default/dnses", &dns("after", "after.example"))
+        .await
+        .expect(201);
+    is("http://after.example/page", &["--resolve", "after.example:80:192.168.77.1"], "page 200").await;
 }
 
 const LARGE: usize = 4 << 20;

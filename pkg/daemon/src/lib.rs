@@ -73,10 +73,10 @@ where
     Run: FnOnce(Flags, CancellationToken) -> Running,
     Running: Future<Output = Result<()>>,
 {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if pace == Pace::Quiet {
-        runtime.worker_threads(1);
-    }
+    let mut runtime = match pace {
+        Pace::Quiet => tokio::runtime::Builder::new_current_thread(),
+        Pace::Busy | Pace::Calm => tokio::runtime::Builder::new_multi_thread(),
+    };
     let runtime = runtime.enable_all().build().context("start the runtime")?;
     runtime.block_on(async {
         let shutdown = CancellationToken::new();

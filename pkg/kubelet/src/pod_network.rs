@@ -4,7 +4,10 @@ use crate::runtime::PodRef;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A pod's place in the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,8 +34,28 @@ pub trait PodNetwork: Send + Sync + 'static {
     async fn attach(&self, pod: &PodRef, spec: &Pod) -> Result<Attached, NetworkError>;
     /// Takes them back.
     async fn detach(&self, pod: &PodRef) -> Result<(), NetworkError>;
+    /// Puts back what others have removed that all pods need.
+    async fn heal(&self) -> Result<(), NetworkError> {
+        Ok(())
+    }
     /// Every pod that is attached.
     fn attached(&self) -> Vec<PodRef>;
+}
+
+/// How often it is looked whether rules are still there.
+const HEAL_EVERY: Duration = Duration::from_secs(30);
+
+/// Looks after a network until shutdown.
+pub async fn keep(network: Arc<dyn PodNetwork>, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(HEAL_EVERY) => {}
+        }
+        if let Err(error) = network.heal().await {
+            tracing::warn!(%error, "the rules of the pods' network cannot be looked after");
+        }
+    }
 }
 
 /// Addresses that lead nowhere, for simulated nodes.
@@ -109,6 +132,13 @@ impl PodNetwork for NodeNetwork {
 
     async fn set_ranges(&self, ranges: &[ipnet::IpNet]) -> Result<(), NetworkError> {
         self.network.set_ranges(ranges).await.map_err(|error| failed(&error))
+    }
+
+    async fn heal(&self) -> Result<(), NetworkError> {
+        if self.network.heal().await.map_err(|error| failed(&error))? {
+            tracing::info!("rules of the pods' network were missing: they are back");
+        }
+        Ok(())
     }
 
     async fn attach(&self, pod: &PodRef, spec: &Pod) -> Result<Attached, NetworkError> {

@@ -12,7 +12,7 @@ use crate::log_rotation;
 use crate::node::{NodeAgent, Settings};
 use crate::objects::Objects;
 use crate::plan::NodeFacts;
-use crate::pod_network::{NodeNetwork, PodNetwork};
+use crate::pod_network::{self, NodeNetwork, PodNetwork};
 use crate::pods::{Known, Pods};
 use crate::provider::PodProvider;
 use crate::runtime::Runtime;
@@ -198,6 +198,7 @@ async fn local_node(
         let shutdown = shutdown.clone();
         tasks.spawn(async move { services.run(client, shutdown).await });
     }
+    tasks.spawn(pod_network::keep(shared.network.clone(), shutdown.clone()));
     let limits = log_rotation::Limits { bytes: config.log_max_bytes, files: config.log_max_files };
     tasks.spawn(log_rotation::run(shared.clone(), node.table.clone(), limits, shutdown.clone()));
     let images = Arc::new(ImageGc {

@@ -47,6 +47,17 @@ pub async fn prepare(config: &Config, ranges: &[IpNet], kept: &[IpAddr]) -> Resu
     Ok(())
 }
 
+/// Whether the rules that pods of these ranges need are there.
+pub async fn is_intact(config: &Config, ranges: &[IpNet]) -> Result<bool> {
+    for range in ranges {
+        let iptables = firewall::for_family(config, range.addr().is_ipv6());
+        if !iptables.is_prepared(&config.bridge, overlay::DEVICE, *range).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn settings(bridge: &str, ranges: &[IpNet]) {
     sysctl::set("ipv4/ip_forward", "1");
     // Host ports are reached through 127.0.0.1 too.

@@ -28,11 +28,11 @@ pub async fn release_range(range: IpNet) -> Result<()> {
     unless(released, libc::ESRCH).map_err(failed(format!("release {range}")))
 }
 
-/// Answers for one address.
+/// Answers for one address. The node itself is known to others by another: translated packets must not take on this one.
 pub async fn claim_address(address: IpAddr) -> Result<()> {
     let netlink = Netlink::open()?;
     let index = netlink.index_of("lo").await?.unwrap_or(1);
-    netlink.add_address(index, IpNet::from(address)).await
+    netlink.add_own_address(index, IpNet::from(address)).await
 }
 
 /// The reverse.

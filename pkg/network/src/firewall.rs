@@ -11,7 +11,8 @@
 use crate::{Config, Error, HostPort, PodId, Result};
 use ipnet::IpNet;
 use std::net::IpAddr;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 const MASQ: &str = "MINIK8S-MASQ";
@@ -56,6 +57,21 @@ impl Iptables<'_> {
             self.add(&rule).await?;
         }
         Ok(())
+    }
+
+    /// Whether all that pods of a range share is there: somebody may have started a firewall anew.
+    pub async fn is_prepared(&self, bridge: &str, overlay: &str, range: IpNet) -> Result<bool> {
+        let rules = [shared_rules(bridge, overlay, range), jumps(range.addr().is_ipv6())].concat();
+        let mut text = String::new();
+        for table in ["nat", "filter"] {
+            let checks = rules.iter().filter(|rule| rule.table == table);
+            let checks: String = checks.map(|rule| arguments("-C", rule).join(" ") + "\n").collect();
+            text += &format!("*{table}\n{checks}COMMIT\n");
+        }
+        // One process for all of them, since it is asked again and again.
+        let program = format!("{}-restore", self.program);
+        let what = format!("run {program}: is the package iptables installed?");
+        Ok(restore(&program, &text).await.map_err(Error::io(what))?.status.success())
     }
 
     /// Leads the host ports to the pod.
@@ -135,13 +151,30 @@ impl Iptables<'_> {
         })
     }
 
-    async fn output(&self, table: &str, arguments: &[&str]) -> Result<std::process::Output> {
+    async fn output(&self, table: &str, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(self.program);
         // Others edit rules too; the lock is held for milliseconds.
         command.args(["-w", "30", "-t", table]).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
         let what = format!("run {}: is the package iptables installed?", self.program);
         command.output().await.map_err(Error::io(what))
     }
+}
+
+/// Gives a text of tables, chains and rules to one of the programs for it, `iptables-restore` and the like. It happens as a
+/// whole or not at all, and touches nothing that it does not name.
+pub async fn restore(program: &str, text: &str) -> std::io::Result<Output> {
+    let mut command = Command::new(program);
+    command.args(["--wait", "30", "--noflush", "--counters"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut running = command.spawn()?;
+    let mut stdin = running.stdin.take().expect("piped above");
+    // It may complain before it has read everything, so both go on at once.
+    let write = async {
+        let _ = stdin.write_all(text.as_bytes()).await;
+        drop(stdin);
+    };
+    let ((), output) = tokio::join!(write, running.wait_with_output());
+    output
 }
 
 fn arguments<'a>(verb: &'a str, rule: &'a Rule) -> Vec<&'a str> {

@@ -26,6 +26,7 @@ pub mod overlay;
 mod records;
 mod sysctl;
 
+pub use firewall::restore;
 pub use netlink::mtu_towards;
 pub use network::{Network, NotReady};
 

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 use futures::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressScope};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteScope};
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder};
@@ -135,7 +135,17 @@ impl Netlink {
 
     /// An address on a device. IPv6 addresses are usable at once: nobody else can have them.
     pub async fn add_address(&self, index: u32, address: IpNet) -> Result<()> {
+        self.add_scoped(index, address, AddressScope::Universe).await
+    }
+
+    /// An address that this node answers at, and never sends from to others by itself.
+    pub async fn add_own_address(&self, index: u32, address: IpNet) -> Result<()> {
+        self.add_scoped(index, address, AddressScope::Host).await
+    }
+
+    async fn add_scoped(&self, index: u32, address: IpNet, scope: AddressScope) -> Result<()> {
         let mut request = self.handle.address().add(index, address.addr(), address.prefix_len());
+        request.message_mut().header.scope = scope;
         if address.addr().is_ipv6() {
             request.message_mut().attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
         }

@@ -46,6 +46,17 @@ impl Network {
         Ok(())
     }
 
+    /// Puts back the rules that somebody else has removed. Says whether there were any.
+    pub async fn heal(&self) -> Result<bool> {
+        let ranges = self.ranges.get();
+        if cni::load(&self.config.cni_conf_dir)?.is_some() || bridge::is_intact(&self.config, &ranges).await?
+        {
+            return Ok(false);
+        }
+        self.prepare_bridge(&ranges).await?;
+        Ok(true)
+    }
+
     /// Whether pods can be attached, and if not, why.
     pub fn status(&self) -> Result<(), NotReady> {
         match cni::load(&self.config.cni_conf_dir) {

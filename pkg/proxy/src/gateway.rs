@@ -7,10 +7,14 @@
 //!
 //! A backend that does not exist answers 503 and says why, in the answer and in the DNS object's status.
 
+mod ingress;
 mod nginx;
+mod owner;
 mod sites;
 
-pub use nginx::{CertificateFiles, render};
+pub use ingress::{Classes, Troubles, ingress_points, troubles};
+pub use nginx::{CertificateFiles, Listen, render};
+pub use owner::{Owner, Reserved};
 pub use sites::{Backend, Match, PathRule, Site, Sites, dns_status, sites};
 
 use crate::record::Service;

@@ -4,11 +4,8 @@
 
 use crate::rules::{self, is_service_chain};
 use std::process::{Output, Stdio};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
-
-/// Shows by its absence that somebody has flushed our rules.
-pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
 /// Why the rules are not as they should be.
 #[derive(Debug, thiserror::Error)]
@@ -59,19 +56,8 @@ impl Iptables {
     /// Applies a text of tables and chains.
     pub async fn restore(&self, text: &str) -> Result<()> {
         let program = format!("{}-restore", self.program);
-        let mut command = Command::new(&program);
-        command.args(["--wait", "30", "--noflush", "--counters"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let missing = |source| IptablesError::Missing { program: program.clone(), source };
-        let mut running = command.spawn().map_err(missing)?;
-        let mut stdin = running.stdin.take().expect("piped above");
-        // It may complain before it has read everything, so both go on at once.
-        let write = async {
-            let _ = stdin.write_all(text.as_bytes()).await;
-            drop(stdin);
-        };
-        let ((), output) = tokio::join!(write, running.wait_with_output());
-        let output = output.map_err(missing)?;
+        let output = network::restore(&program, text).await.map_err(missing)?;
         check(format!("{program} --noflush"), &output)
     }
 
@@ -93,15 +79,16 @@ impl Iptables {
         Ok(())
     }
 
-    /// Whether nobody has flushed our rules.
-    pub async fn is_intact(&self) -> Result<bool> {
-        for table in ["nat", "filter"] {
-            let output = self.output(&self.program, &["-w", "30", "-t", table, "-n", "-L", CANARY]).await?;
-            if !output.status.success() {
-                return Ok(false);
+    /// Whether all [signs](rules::signs) of our rules are there.
+    pub async fn has(&self, signs: &str) -> Result<bool> {
+        match self.restore(signs).await {
+            Ok(()) => Ok(true),
+            Err(IptablesError::Refused { message, .. }) => {
+                tracing::debug!(message, "a rule is missing");
+                Ok(false)
             }
+            Err(missing) => Err(missing),
         }
-        Ok(true)
     }
 
     /// Removes every trace of ours, and nothing else.

@@ -2,12 +2,14 @@
 
 use crate::zone::{Answer, Data, Record as ZoneRecord, TTL_SECONDS, Type, Zone};
 use async_trait::async_trait;
-use hickory_proto::op::{Metadata, ResponseCode};
+use hickory_proto::op::{Edns, Metadata, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
+use hickory_proto::serialize::binary::BinEncodable;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::{Time, TokioRuntimeProvider};
+use hickory_resolver::net::xfer::Protocol;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_server::Server;
 use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
@@ -15,6 +17,7 @@ use hickory_server::zone_handler::MessageResponseBuilder;
 use parking_lot::RwLock;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +27,12 @@ const IDLE: Duration = Duration::from_secs(10);
 const RESPONSES: usize = 32;
 /// Names from upstream that are remembered.
 const REMEMBERED: u64 = 4096;
+/// The longest answer to a client that does not say how much it takes.
+const SMALLEST_DATAGRAM: u16 = 512;
+/// Room for the header, a question without its name, and EDNS.
+const OUTSIDE_RECORDS: usize = 12 + 4 + 11;
+/// The longest answer in one datagram, whatever the client takes: longer ones are cut to pieces on their way.
+const LARGEST_DATAGRAM: u16 = 1232;
 
 /// The names of the moment; swapped as a whole.
 pub type SharedZone = Arc<RwLock<Arc<Zone>>>;
@@ -37,7 +46,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let resolver = if upstream.is_empty() { None } else { resolver(upstream) };
-    let mut server = Server::new(Handler { zone, resolver });
+    let mut server = Server::new(Handler { zone, resolver, turn: AtomicUsize::new(0) });
     udp.into_iter().for_each(|socket| server.register_socket(socket));
     tcp.into_iter().for_each(|listener| server.register_listener(listener, IDLE, RESPONSES));
     shutdown.cancelled().await;
@@ -92,6 +101,8 @@ fn resolver(upstream: Vec<SocketAddr>) -> Option<TokioResolver> {
 struct Handler {
     zone: SharedZone,
     resolver: Option<TokioResolver>,
+    /// Whose turn it is to be the first of several addresses, which most clients take.
+    turn: AtomicUsize,
 }
 
 /// What goes back.
@@ -104,11 +115,39 @@ struct Reply {
     soa: Option<Record>,
 }
 
+impl Reply {
+    /// Leaves out the records that do not fit, and says whether any of the answers is among them. What encodes messages
+    /// would cut the last one in two.
+    fn cut(&mut self, name: &Name, longest: usize) -> bool {
+        let name_length = name.to_bytes().map_or(0, |bytes| bytes.len());
+        // In the question, and in the first record.
+        let mut room = longest.saturating_sub(OUTSIDE_RECORDS + 2 * name_length);
+        let mut fits = |record: &Record| {
+            let length = record.to_bytes().map_or(usize::MAX, |bytes| bytes.len());
+            // A name that stands there already is two bytes.
+            let length = if record.name == *name { length - name_length + 2 } else { length };
+            let fits = length <= room;
+            room = if fits { room - length } else { 0 };
+            fits
+        };
+        let answers = self.answers.iter().take_while(|record| fits(record)).count();
+        let is_cut = answers < self.answers.len();
+        self.answers.truncate(answers);
+        let besides = if is_cut { 0 } else { self.besides.iter().take_while(|record| fits(record)).count() };
+        self.besides.truncate(besides);
+        is_cut
+    }
+}
+
 impl Handler {
     async fn reply(&self, name: &Name, kind: RecordType) -> Reply {
         let zone = self.zone.read().clone();
         match zone.answer(&name.to_ascii(), type_of(kind)) {
-            Answer::Records(records, besides) => {
+            Answer::Records(mut records, besides) => {
+                if records.len() > 1 {
+                    let turn = self.turn.fetch_add(1, Ordering::Relaxed) % records.len();
+                    records.rotate_left(turn);
+                }
                 let soa = if records.is_empty() { authority(&zone) } else { None };
                 let (answers, besides) = (encode(&records), encode(&besides));
                 Reply { ours: true, answers, besides, soa, ..Reply::default() }
@@ -165,15 +204,31 @@ impl RequestHandler for Handler {
         request: &Request,
         mut handle: R,
     ) -> ResponseInfo {
-        let builder = MessageResponseBuilder::from_message_request(request);
-        let reply = match request.request_info() {
-            Ok(info) => self.reply(&Name::from(info.query.name()), info.query.query_type()).await,
-            Err(_) => Reply { code: Some(ResponseCode::FormErr), ..Reply::default() },
+        let offered = request.edns.as_ref().map(|asked| {
+            let mut offered = Edns::new();
+            offered.set_max_payload(asked.max_payload().min(LARGEST_DATAGRAM));
+            offered
+        });
+        let mut builder = MessageResponseBuilder::from_message_request(request);
+        if let Some(offered) = &offered {
+            builder.edns(offered);
+        }
+        let (name, mut reply) = match request.request_info() {
+            Ok(info) => {
+                let name = Name::from(info.query.name());
+                let reply = self.reply(&name, info.query.query_type()).await;
+                (name, reply)
+            }
+            Err(_) => (Name::root(), Reply { code: Some(ResponseCode::FormErr), ..Reply::default() }),
         };
         let mut metadata = Metadata::response_from_request(&request.metadata);
         metadata.authoritative = reply.ours;
         metadata.recursion_available = self.resolver.is_some();
         metadata.response_code = reply.code.unwrap_or(ResponseCode::NoError);
+        if request.protocol() == Protocol::Udp {
+            let longest = offered.as_ref().map_or(SMALLEST_DATAGRAM, Edns::max_payload);
+            metadata.truncation = reply.cut(&name, longest.into());
+        }
         let response = builder.build(metadata, &reply.answers, &[], &reply.soa, &reply.besides);
         match handle.send_response(response).await {
             Ok(info) => info,
@@ -225,6 +280,7 @@ fn authority(zone: &Zone) -> Option<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hickory_proto::op::{Message, Query};
 
     #[test]
     fn we_do_not_ask_ourselves() {
@@ -235,7 +291,13 @@ mod tests {
 
     /// A server on a free port, until the token is cancelled.
     async fn start(zone: Zone, upstream: Vec<SocketAddr>) -> (SocketAddr, CancellationToken) {
-        let (udp, tcp) = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        // A port that is free for datagrams may be taken for connections.
+        let (udp, tcp) = loop {
+            match bind("127.0.0.1:0".parse().unwrap()).await {
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+                bound => break bound.unwrap(),
+            }
+        };
         let (address, stop) = (udp.local_addr().unwrap(), CancellationToken::new());
         let zone: SharedZone = Arc::new(RwLock::new(Arc::new(zone)));
         tokio::spawn(serve(zone, upstream, vec![udp], vec![tcp], stop.clone()));
@@ -285,6 +347,48 @@ mod tests {
         outside_stop.cancel();
         let client = resolver(vec![address]).unwrap();
         assert_eq!(ask(&client, RecordType::A, "outside.example.").await, ["192.0.2.7"]);
+        stop.cancel();
+    }
+
+    #[tokio::test]
+    async fn long_answers_fit_or_say_that_they_do_not() {
+        let service = serde_json::json!({"metadata": {"namespace": "default", "name": "db"}, "spec": {"clusterIP": "None"}});
+        let endpoints: Vec<_> =
+            (1..=60).map(|n| serde_json::json!({"addresses": [format!("10.244.1.{n}")]})).collect();
+        let slice = serde_json::json!({"metadata": {"namespace": "default", "labels": {"kubernetes.io/service-name": "db"}},
+            "addressType": "IPv4", "endpoints": endpoints, "ports": []});
+        let services = vec![Arc::new(serde_json::from_value(service).unwrap())];
+        let slices = [Arc::new(serde_json::from_value(slice).unwrap())];
+        let zone = Zone::new("cluster.local", services, slices, std::iter::empty(), &[]);
+        let (address, stop) = start(zone, Vec::new()).await;
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.connect(address).await.unwrap();
+        let ask = async |payload: Option<u16>| -> Message {
+            let mut message = Message::query();
+            let name = Name::from_ascii("db.default.svc.cluster.local.").unwrap();
+            message.add_query(Query::query(name, RecordType::A));
+            if let Some(payload) = payload {
+                let mut edns = Edns::new();
+                edns.set_max_payload(payload);
+                message.set_edns(edns);
+            }
+            socket.send(&message.to_vec().unwrap()).await.unwrap();
+            let mut buffer = vec![0; 65535];
+            let length = testing::in_time("an answer", socket.recv(&mut buffer)).await.unwrap();
+            let answer = Message::from_vec(&buffer[..length]).unwrap();
+            // Encoded again, the first record's name is two bytes instead of its length and two.
+            let again = answer.to_vec().unwrap().len() + "db.default.svc.cluster.local".len();
+            assert_eq!(again, length, "nothing is cut in two");
+            answer
+        };
+        let plain = ask(None).await;
+        assert_eq!((plain.metadata.truncation, plain.answers.len()), (true, 26));
+        assert!(plain.edns.is_none());
+        let first = ask(Some(4096)).await;
+        assert_eq!((first.metadata.truncation, first.answers.len()), (false, 60));
+        assert_eq!(first.max_payload(), LARGEST_DATAGRAM);
+        let second = ask(Some(4096)).await;
+        assert_ne!(first.answers[0], second.answers[0], "each has its turn");
         stop.cancel();
     }
 }

@@ -4,6 +4,7 @@ use crate::services::Here;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use network::overlay::{Local, Peer};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub struct This {
     pub addresses: Vec<IpAddr>,
     /// Its pods' addresses.
     pub pod_ranges: Vec<IpNet>,
+    /// It is the first of all by name, and speaks for all where all would say the same.
+    pub first: bool,
     /// It is being deleted, or about to be taken away by whoever scales the cluster.
     pub leaving: bool,
 }
@@ -35,6 +38,7 @@ impl This {
             here: Here { node: name.to_owned(), zone },
             addresses: node.map(|node| internal_ips(node)).unwrap_or_default(),
             pod_ranges: node.map(|node| pod_ranges(node)).unwrap_or_default(),
+            first: nodes.iter().filter_map(|node| node.metadata.name.as_deref()).min() == Some(name),
             leaving: node.is_some_and(|node| is_leaving(node)),
         }
     }
@@ -68,6 +72,12 @@ pub fn peers(name: &str, nodes: &[Arc<Node>]) -> Vec<Peer> {
         Peer::of_node(node.metadata.annotations.as_ref(), &internal_ips(node), &pod_ranges(node))
     });
     peers.collect()
+}
+
+/// Where the nodes that stay are reached, in order.
+pub fn addresses(nodes: &[Arc<Node>]) -> Vec<IpAddr> {
+    let staying = nodes.iter().filter(|node| !is_leaving(node));
+    staying.flat_map(|node| internal_ips(node)).collect::<BTreeSet<IpAddr>>().into_iter().collect()
 }
 
 fn internal_ips(node: &Node) -> Vec<IpAddr> {

@@ -6,11 +6,13 @@
 //!                          └── now and then ──> objects.json ── at the next start, until a list has come ──> the same
 //! ```
 
+use crate::gateway::{Classes, Reserved, Services as Places, Sites, sites};
 use crate::record::{Service, Slice};
 use api::kinds::minik8s::dns::DNS;
+use api::kinds::networking::ingress::CLASS_ANNOTATION;
 use client::{AnyCache, Cache, Informers, Key};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -40,6 +42,8 @@ pub struct Objects {
     pub dnses: Kept<DNS>,
     /// Ingresses.
     pub ingresses: Kept<Ingress>,
+    /// Their classes.
+    pub classes: Kept<IngressClass>,
     path: PathBuf,
 }
 
@@ -58,15 +62,16 @@ impl<K> Clone for Kept<K> {
 
 /// The copy on disk.
 #[derive(Serialize, Deserialize)]
-struct Copy<S, E, N, D, I> {
+struct Copy<S, E, N, D, I, C> {
     services: Vec<S>,
     slices: Vec<E>,
     nodes: Vec<N>,
     dnses: Vec<D>,
     ingresses: Vec<I>,
+    classes: Vec<C>,
 }
 
-type Saved = Copy<Service, Slice, Node, DNS, Ingress>;
+type Saved = Copy<Service, Slice, Node, DNS, Ingress, IngressClass>;
 
 impl Objects {
     /// Follows them all. What was known before is known at once.
@@ -81,6 +86,7 @@ impl Objects {
             nodes: Vec::new(),
             dnses: Vec::new(),
             ingresses: Vec::new(),
+            classes: Vec::new(),
         });
         let slices: Cache<Slice> = informers.cache_seeded(|_| {}, saved.slices);
         slices
@@ -92,6 +98,7 @@ impl Objects {
             nodes: Kept { cache: informers.cache_seeded(prune_node, saved.nodes), was_saved },
             dnses: Kept { cache: informers.cache_seeded(|_| {}, saved.dnses), was_saved },
             ingresses: Kept { cache: informers.cache_seeded(prune_ingress, saved.ingresses), was_saved },
+            classes: Kept { cache: informers.cache_seeded(|_| {}, saved.classes), was_saved },
             path,
         }
     }
@@ -99,6 +106,27 @@ impl Objects {
     /// The slices of a service.
     pub fn slices_of(&self, service: &Key) -> Vec<Arc<Slice>> {
         self.slices.cache.by(BY_SERVICE, &service.to_string())
+    }
+
+    /// The classes of ingresses that are ours.
+    pub fn own_classes(&self) -> Classes {
+        Classes::new(self.classes.list().iter().map(AsRef::as_ref))
+    }
+
+    /// The names that no object can lead elsewhere.
+    pub fn reserved(&self, domain: &str) -> Reserved {
+        Reserved::new(domain, self.nodes.list().iter().filter_map(|node| node.metadata.name.clone()))
+    }
+
+    /// The hosts of DNS objects and ingresses, and where they lead.
+    pub fn sites(&self, services: &Places) -> Sites {
+        let (dnses, ingresses) = (self.dnses.list(), self.ingresses.list());
+        sites(
+            dnses.iter().map(AsRef::as_ref),
+            ingresses.iter().map(AsRef::as_ref),
+            &self.own_classes(),
+            services,
+        )
     }
 
     /// Waits until services are known as they are, but not for long: what was known before is better than nothing, but
@@ -124,6 +152,7 @@ impl Objects {
             nodes: self.nodes.list(),
             dnses: self.dnses.list(),
             ingresses: self.ingresses.list(),
+            classes: self.classes.list(),
         };
         let temporary = self.path.with_extension("tmp");
         if let Some(dir) = self.path.parent() {
@@ -151,12 +180,13 @@ impl Objects {
             self.nodes.cache.changes(),
             self.dnses.cache.changes(),
             self.ingresses.cache.changes(),
+            self.classes.cache.changes(),
         ]
     }
 }
 
-type Borrowed<'a> = Copy<&'a Service, &'a Slice, &'a Node, &'a DNS, &'a Ingress>;
-type Shared = Copy<Arc<Service>, Arc<Slice>, Arc<Node>, Arc<DNS>, Arc<Ingress>>;
+type Borrowed<'a> = Copy<&'a Service, &'a Slice, &'a Node, &'a DNS, &'a Ingress, &'a IngressClass>;
+type Shared = Copy<Arc<Service>, Arc<Slice>, Arc<Node>, Arc<DNS>, Arc<Ingress>, Arc<IngressClass>>;
 
 fn view(copy: &Shared) -> Borrowed<'_> {
     Copy {
@@ -165,6 +195,7 @@ fn view(copy: &Shared) -> Borrowed<'_> {
         nodes: copy.nodes.iter().map(Arc::as_ref).collect(),
         dnses: copy.dnses.iter().map(Arc::as_ref).collect(),
         ingresses: copy.ingresses.iter().map(Arc::as_ref).collect(),
+        classes: copy.classes.iter().map(Arc::as_ref).collect(),
     }
 }
 
@@ -202,9 +233,10 @@ impl<K: kube::Resource + Debug + Send + Sync + 'static> Kept<K> {
 
 /// Only what has to do with hosts and paths.
 fn prune_ingress(ingress: &mut Ingress) {
-    ingress.metadata.annotations = None;
+    if let Some(annotations) = &mut ingress.metadata.annotations {
+        annotations.retain(|name, _| name == CLASS_ANNOTATION);
+    }
     ingress.metadata.labels = None;
-    ingress.status = None;
 }
 
 /// A node's status is long, and changes all the time; only its addresses are of interest here.

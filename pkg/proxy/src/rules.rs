@@ -18,10 +18,10 @@ mod walk;
 pub use names::{PREFIXES, is_service_chain};
 pub use port::{Rendered, Shared, SharedRule, port};
 
-use crate::iptables::CANARY;
 use crate::services::ServicePort;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 /// The mark of packets that get another source address.
@@ -132,7 +132,6 @@ pub fn shared<'a>(rules: impl Iterator<Item = &'a SharedRule> + Clone, settings:
         (NODE_PORTS, gather(Shared::NodePorts)),
         (HOST_MARK, vec![format!("-j MARK --set-xmark {MARK}")]),
         (POSTROUTING, postrouting(settings)),
-        (CANARY, Vec::new()),
     ];
     let filter = [
         (SERVICES, refused),
@@ -140,7 +139,6 @@ pub fn shared<'a>(rules: impl Iterator<Item = &'a SharedRule> + Clone, settings:
         (PROXY_FIREWALL, gather(Shared::Firewall)),
         (FORWARD, forward()),
         (FIREWALL, firewall(settings)),
-        (CANARY, Vec::new()),
     ];
     let table = |chains: Vec<(&str, Vec<String>)>| -> Table {
         chains.into_iter().map(|(name, rules)| (name.to_owned(), rules)).collect()
@@ -197,6 +195,24 @@ fn firewall(settings: &Settings) -> Vec<String> {
                 .to_owned(),
         ],
     }
+}
+
+/// Rules that are always there, as a text of checks for iptables-restore: by one that is missing it shows that somebody
+/// has flushed a chain of ours, or one that leads to ours.
+pub fn signs(settings: &Settings) -> String {
+    let shared = shared(std::iter::empty(), settings);
+    let mut text = String::new();
+    for (table, chains) in [("nat", &shared.nat), ("filter", &shared.filter)] {
+        let _ = writeln!(text, "*{table}");
+        for (_, chain, rest) in jumps().into_iter().filter(|(of, _, _)| *of == table) {
+            let _ = writeln!(text, "-C {chain} {rest}");
+        }
+        for (chain, rules) in chains {
+            let _ = rules.last().map(|rule| writeln!(text, "-C {chain} {rule}"));
+        }
+        text += "COMMIT\n";
+    }
+    text
 }
 
 /// Where packets come to our chains from: table, chain, and the rest of the rule.

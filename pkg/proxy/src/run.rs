@@ -1,5 +1,6 @@
 //! The loops that keep everything in step, each waiting for what concerns it.
 
+mod complaints;
 mod gateway;
 mod health_checks;
 mod names;
@@ -12,7 +13,8 @@ use crate::metrics::Status;
 use crate::node::{This, peers};
 use crate::objects::Objects;
 use crate::web::{Web, WebError};
-use client::{ConnectError, Informers, Panicked};
+use client::{ConnectError, Informers, Panicked, Recorder};
+use complaints::Complaints;
 use futures::future::select_all;
 use health_checks::HealthChecks;
 use network::{claims, overlay};
@@ -59,13 +61,17 @@ pub async fn run(config: Config, status: Status, shutdown: CancellationToken) ->
     let informers = Informers::new(client.clone(), shutdown.clone());
     let objects = Objects::follow(&informers, &config.state_dir);
     let checks = HealthChecks::default();
+    let (recorder, events) =
+        Recorder::new(client.clone(), "kubeproxy", config.node.clone(), shutdown.clone());
+    let complaints = Complaints::new(recorder);
     let (zone_loop, name_server) = names::start(&config, &objects, &shutdown);
     let loops = async {
         tokio::join!(
             rules::keep(filter, &config, &objects, &checks, &status, &shutdown),
             checks.serve(&status, &shutdown),
             keep_overlay(&config, &objects, &shutdown),
-            gateway::keep(web, client, &config, &objects, &status, &shutdown),
+            gateway::keep(web, client, complaints, &config, &objects, &status, &shutdown),
+            events,
             save(&objects, &shutdown),
             zone_loop,
             name_server,

@@ -97,13 +97,50 @@ struct Udp {
     endpoints: HashSet<IpAddr>,
 }
 
-/// Changed chains.
-type Writes = Vec<(String, Vec<String>)>;
+/// A transaction of a table: it replaces some chains and removes others. It is text from the first chain on, since the
+/// rules of thousands of services, each by itself, leave memory full of holes.
+#[derive(Default)]
+struct Transaction {
+    /// The chains, which begin empty.
+    heads: String,
+    /// Their rules.
+    rules: String,
+    /// Chains that are replaced.
+    chains: usize,
+}
+
+impl Transaction {
+    fn replace(&mut self, name: &str, rules: &[String]) {
+        self.empty(name);
+        for rule in rules {
+            let _ = writeln!(self.rules, "-A {name} {rule}");
+        }
+        self.chains += 1;
+    }
+
+    fn empty(&mut self, name: &str) {
+        let _ = writeln!(self.heads, ":{name} - [0:0]");
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.empty(name);
+        let _ = writeln!(self.rules, "-X {name}");
+    }
+
+    fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    fn of(&self, table: &str) -> String {
+        format!("*{table}\n{}{}COMMIT\n", self.heads, self.rules)
+    }
+}
 
 /// What has been found to do, and is not done yet.
 #[derive(Default)]
 struct Batch {
-    writes: Writes,
+    /// Of nat.
+    writes: Transaction,
     /// Services whose chains are among them.
     services: usize,
     removed: Vec<String>,
@@ -139,7 +176,7 @@ impl Syncer {
 
     /// Looks whether the rules are still there; if not, the next sync writes all of them.
     pub async fn look(&mut self) -> Result<bool, IptablesError> {
-        let intact = self.iptables.is_intact().await?;
+        let intact = self.iptables.has(&rules::signs(&self.settings)).await?;
         self.whole |= !intact;
         Ok(intact)
     }
@@ -163,9 +200,10 @@ impl Syncer {
             self.shared = Default::default();
             before = self.iptables.service_chains("nat").await?;
             // The one shared chain that services' chains lead to.
+            let mut mark = Transaction::default();
             let shared = rules::shared(std::iter::empty(), &self.settings).nat;
-            let mark: Writes = shared.into_iter().filter(|(name, _)| name == rules::HOST_MARK).collect();
-            self.iptables.restore(&transaction("nat", &mark, &[])).await?;
+            mark.replace(rules::HOST_MARK, &shared[rules::HOST_MARK]);
+            self.iptables.restore(&mark.of("nat")).await?;
         }
         let mut batch = Batch::default();
         for (key, ports) in changes {
@@ -200,17 +238,21 @@ impl Syncer {
 
     /// A chain cannot go before what leads to it: all are emptied first.
     async fn remove(&self, names: &[String]) -> Result<(), IptablesError> {
-        if names.len() <= REMOVE_CHUNK {
-            return match names.is_empty() {
-                true => Ok(()),
-                false => self.iptables.restore(&transaction("nat", &[], names)).await,
-            };
+        if names.len() > REMOVE_CHUNK {
+            self.in_chunks(names, Transaction::empty).await?;
         }
+        self.in_chunks(names, Transaction::remove).await
+    }
+
+    async fn in_chunks(
+        &self,
+        names: &[String],
+        what: fn(&mut Transaction, &str),
+    ) -> Result<(), IptablesError> {
         for chunk in names.chunks(REMOVE_CHUNK) {
-            self.iptables.restore(&emptied("nat", chunk)).await?;
-        }
-        for chunk in names.chunks(REMOVE_CHUNK) {
-            self.iptables.restore(&transaction("nat", &[], chunk)).await?;
+            let mut text = Transaction::default();
+            chunk.iter().for_each(|name| what(&mut text, name));
+            self.iptables.restore(&text.of("nat")).await?;
         }
         Ok(())
     }
@@ -220,20 +262,19 @@ impl Syncer {
         let old = self.services.remove(&key).unwrap_or_default();
         let applied: HashMap<Name, Sum> =
             old.iter().flat_map(|port| &port.chains).map(|chain| (chain.name, chain.hash)).collect();
-        let chains_before = batch.writes.len();
+        let chains_before = batch.writes.chains;
         let mut new = Vec::with_capacity(ports.len());
         for service in ports {
             let (port, table) = render(service, &self.settings);
-            let differs = |(name, rules): &(String, Vec<String>)| {
-                applied.get(&Name::new(name)).is_none_or(|applied| *applied != hash(rules))
-            };
-            for chain in table.into_iter().filter(differs) {
-                self.leftovers.remove(&chain.0);
-                batch.writes.push(chain);
+            for (chain, (name, rules)) in port.chains.iter().zip(&table) {
+                if applied.get(&chain.name) != Some(&chain.hash) {
+                    self.leftovers.remove(name);
+                    batch.writes.replace(name, rules);
+                }
             }
             new.push(port);
         }
-        batch.services += usize::from(batch.writes.len() > chains_before);
+        batch.services += usize::from(batch.writes.chains > chains_before);
         let kept: HashSet<Name> = new.iter().flat_map(|port| &port.chains).map(|chain| chain.name).collect();
         let gone = applied.keys().filter(|name| !kept.contains(name));
         batch.removed.extend(gone.map(ToString::to_string));
@@ -244,49 +285,47 @@ impl Syncer {
         }
     }
 
-    /// The shared chains that differ: of nat, and of filter.
-    fn shared_writes(&mut self) -> (Writes, Writes) {
+    /// Replaces the shared chains that differ: in nat, and in filter.
+    fn write_shared(&mut self, nat: &mut Transaction, filter: &mut Transaction) {
         let added = self.services.values().flatten().flat_map(|port| &port.shared);
         let shared = rules::shared(added, &self.settings);
-        let differ = |table: Table, applied: &mut HashMap<String, Sum>| -> Writes {
-            let changed = table.into_iter().filter(|(name, rules)| applied.get(name) != Some(&hash(rules)));
-            let changed: Writes = changed.collect();
-            applied.extend(changed.iter().map(|(name, rules)| (name.clone(), hash(rules))));
-            changed
+        let replace = |table: Table, applied: &mut HashMap<String, Sum>, text: &mut Transaction| {
+            for (name, rules) in table {
+                let sum = hash(&rules);
+                if applied.get(&name) != Some(&sum) {
+                    text.replace(&name, &rules);
+                    applied.insert(name, sum);
+                }
+            }
         };
-        (differ(shared.nat, &mut self.shared.0), differ(shared.filter, &mut self.shared.1))
+        replace(shared.nat, &mut self.shared.0, nat);
+        replace(shared.filter, &mut self.shared.1, filter);
     }
 
     /// Services' own chains, of which a packet meets the old ones or the new ones.
     async fn write(&self, batch: &mut Batch) -> Result<(), IptablesError> {
-        if !batch.writes.is_empty() {
-            self.iptables.restore(&transaction("nat", &batch.writes, &[])).await?;
-        }
-        batch.written += batch.writes.len();
-        batch.writes = Vec::new();
+        let writes = std::mem::take(&mut batch.writes);
+        batch.written += writes.chains;
         batch.services = 0;
-        Ok(())
+        self.apply(&writes, &Transaction::default()).await
+    }
+
+    async fn apply(&self, nat: &Transaction, filter: &Transaction) -> Result<(), IptablesError> {
+        let tables = [("nat", nat), ("filter", filter)].into_iter().filter(|(_, text)| !text.is_empty());
+        let text: String = tables.map(|(table, text)| text.of(table)).collect();
+        if text.is_empty() { Ok(()) } else { self.iptables.restore(&text).await }
     }
 
     /// What is left after some changes: in one transaction per table.
     async fn finish(&mut self, batch: &mut Batch) -> Result<Synced, IptablesError> {
-        let shared = if batch.shared_changed { self.shared_writes() } else { Default::default() };
-        let chains = batch.written + batch.writes.len() + shared.0.len() + shared.1.len();
-        let mut nat = std::mem::take(&mut batch.writes);
-        nat.extend(shared.0);
+        let (mut nat, mut filter) = (std::mem::take(&mut batch.writes), Transaction::default());
+        if batch.shared_changed {
+            self.write_shared(&mut nat, &mut filter);
+        }
         let removed = batch.removed.len();
         self.leftovers.extend(std::mem::take(&mut batch.removed));
-        let mut text = String::new();
-        if !nat.is_empty() {
-            text += &transaction("nat", &nat, &[]);
-        }
-        if !shared.1.is_empty() {
-            text += &transaction("filter", &shared.1, &[]);
-        }
-        if !text.is_empty() {
-            self.iptables.restore(&text).await?;
-        }
-        Ok(Synced { chains, removed, rules: 0 })
+        self.apply(&nat, &filter).await?;
+        Ok(Synced { chains: batch.written + nat.chains + filter.chains, removed, rules: 0 })
     }
 
     /// What is left after everything was written, from whatever there was: what services need is there, so what leads
@@ -294,16 +333,15 @@ impl Syncer {
     /// that worked before refused.
     async fn finish_all(&mut self, batch: &mut Batch, before: Vec<String>) -> Result<Synced, IptablesError> {
         self.write(batch).await?;
-        let shared = self.shared_writes();
-        let chains = batch.written + shared.0.len() + shared.1.len();
-        let mut text = transaction("nat", &shared.0, &[]);
-        text += &transaction("filter", &shared.1, &[]);
-        self.iptables.restore(&text).await?;
+        let (mut nat, mut filter) = (Transaction::default(), Transaction::default());
+        self.write_shared(&mut nat, &mut filter);
+        self.apply(&nat, &filter).await?;
         self.iptables.add_jumps().await?;
         let ours: HashSet<Name> =
             self.services.values().flatten().flat_map(|port| &port.chains).map(|chain| chain.name).collect();
         let stale: Vec<String> = before.into_iter().filter(|name| !ours.contains(&Name::new(name))).collect();
         self.remove(&stale).await?;
+        let chains = batch.written + nat.chains + filter.chains;
         Ok(Synced { chains, removed: stale.len(), rules: 0 })
     }
 
@@ -351,29 +389,6 @@ fn forgotten(old: &[Port], new: &[Port]) -> Vec<Stale> {
         }
     }
     stale
-}
-
-/// The text that replaces some chains and removes others.
-fn transaction(table: &str, writes: &[(String, Vec<String>)], removed: &[String]) -> String {
-    let mut text = format!("*{table}\n");
-    for name in writes.iter().map(|(name, _)| name).chain(removed) {
-        let _ = writeln!(text, ":{name} - [0:0]");
-    }
-    for (name, rules) in writes {
-        for rule in rules {
-            let _ = writeln!(text, "-A {name} {rule}");
-        }
-    }
-    for name in removed {
-        let _ = writeln!(text, "-X {name}");
-    }
-    text += "COMMIT\n";
-    text
-}
-
-fn emptied(table: &str, names: &[String]) -> String {
-    let names: String = names.iter().map(|name| format!(":{name} - [0:0]\n")).collect();
-    format!("*{table}\n{names}COMMIT\n")
 }
 
 fn hash(rules: &[String]) -> Sum {

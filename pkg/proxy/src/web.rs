@@ -3,10 +3,16 @@
 //! A configuration is tested before it is used; one that nginx refuses is kept aside and the last good one goes on.
 //! Nginx outlives this program: who restarts kubeproxy drops no connection.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::process::Command;
+
+/// How often it is looked whether it is alive.
+const ALIVE: Duration = Duration::from_secs(1);
 
 /// Why there is no new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +86,9 @@ impl Web {
         if same && running {
             return Ok(());
         }
+        if !running {
+            self.end_orphans();
+        }
         write(&new, text)?;
         let tested = self.nginx(&new, &["-t"]).await?;
         if !tested.status.success() {
@@ -100,7 +109,29 @@ impl Web {
         if self.pid().is_some() {
             self.nginx(&self.dir.join("nginx.conf"), &["-s", "stop"]).await?;
         }
+        self.end_orphans();
         Ok(())
+    }
+
+    /// Waits until it runs no more; for ever, if it does not run. It is nobody's child, so nobody is told of its end.
+    pub async fn ended(&self) {
+        if self.pid().is_none() {
+            return std::future::pending().await;
+        }
+        while self.pid().is_some() {
+            tokio::time::sleep(ALIVE).await;
+        }
+    }
+
+    /// Workers that have lost their master hold its ports, and nobody leads them any more. They finish what they are at.
+    fn end_orphans(&self) {
+        let log = self.dir.join("error.log");
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        for pid in pids.filter(|pid| is_nginx(*pid) && has_open(*pid, &log)) {
+            tracing::info!(pid, "a worker of nginx has lost its master: it is ended");
+            let _ = kill(Pid::from_raw(pid), Signal::SIGQUIT);
+        }
     }
 
     /// Its process, if it runs: a number in a file may be of another process by now.
@@ -126,6 +157,16 @@ impl Web {
         let stderr = std::fs::read(&log).unwrap_or_default();
         Ok(std::process::Output { status, stdout: Vec::new(), stderr })
     }
+}
+
+fn is_nginx(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "nginx")
+}
+
+/// Our nginx is known by its log: the workers' command lines say nothing.
+fn has_open(pid: i32, file: &Path) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|path| path == file)
 }
 
 /// Writes a file that only root may read: keys are among them.

@@ -6,7 +6,7 @@
 //! db-0.db.default.svc.cluster.local      A, AAAA   a pod of a StatefulSet
 //! 10-244-1-7.default.pod.cluster.local   A         the address in the name
 //! 5.0.96.10.in-addr.arpa                 PTR       the service, or the pod of a headless one
-//! shop.example.com                       A         the host of a DNS object or an Ingress: this node
+//! shop.example.com, *.example.com        A, AAAA   the host of a DNS object or an Ingress: this node
 //! ```
 //!
 //! Answers follow the specification of Kubernetes' DNS. A name outside of all this is somebody else's.
@@ -14,7 +14,7 @@
 use crate::record::{Service, Slice};
 use network::Protocol;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -87,7 +87,9 @@ pub struct Zone {
     headless: Vec<(Arc<Service>, Endpoints)>,
     /// Their pods' names.
     pods: HashMap<IpAddr, String>,
-    hosts: HashMap<String, Vec<IpAddr>>,
+    /// Names that lead to this node; `*.example.com` is every name right below.
+    hosts: HashSet<String>,
+    node: Vec<IpAddr>,
 }
 
 /// Label to address, and where its ports are.
@@ -116,7 +118,8 @@ impl Zone {
             headless: headless.collect(),
             services,
             addresses,
-            hosts: hosts.map(|host| (host.to_ascii_lowercase(), node.to_vec())).collect(),
+            hosts: hosts.map(|host| host.to_ascii_lowercase()).collect(),
+            node: node.to_vec(),
             ..Zone::default()
         };
         for slice in slices {
@@ -159,8 +162,8 @@ impl Zone {
     pub fn answer(&self, name: &str, kind: Type) -> Answer {
         let asked = name.trim_end_matches('.');
         let name = asked.to_ascii_lowercase();
-        if let Some(addresses) = self.hosts.get(&name) {
-            return found(of_type(&name, addresses.iter(), kind));
+        if self.is_host(&name) {
+            return found(of_type(&name, self.node.iter(), kind));
         }
         if let Some(address) = reversed(&name) {
             return self.pointer(&name, address, kind);
@@ -189,6 +192,11 @@ impl Zone {
             },
             _ => Answer::NoSuchName,
         }
+    }
+
+    fn is_host(&self, name: &str) -> bool {
+        let wildcard = |(_, domain): (&str, &str)| self.hosts.contains(&format!("*.{domain}"));
+        self.hosts.contains(name) || name.split_once('.').is_some_and(wildcard)
     }
 
     fn service(&self, service: &Service, name: &str, inner: &[&str], kind: Type) -> Answer {
@@ -346,7 +354,7 @@ mod tests {
             "ports": [{"name": "sql", "port": 5432, "protocol": "TCP"}]}))
         .unwrap();
         let node = ["192.168.1.1".parse().unwrap()];
-        let hosts = ["shop.example.com".to_owned()];
+        let hosts = ["shop.example.com".to_owned(), "*.apps.example.com".to_owned()];
         services.sort_by_key(|service| service.name().to_owned());
         Zone::new("cluster.local.", services, [Arc::new(slice)], hosts.into_iter(), &node)
     }
@@ -408,6 +416,9 @@ mod tests {
         check("10-244-9-9.default.pod.cluster.local", Type::A, "10.244.9.9");
         check("shop.example.com", Type::A, "192.168.1.1");
         check("shop.example.com", Type::Aaaa, "");
+        check("Any.apps.example.com", Type::A, "192.168.1.1");
+        check("deep.any.apps.example.com", Type::A, "elsewhere");
+        check("apps.example.com", Type::A, "elsewhere");
         check("example.com", Type::A, "elsewhere");
         check("notcluster.local", Type::A, "elsewhere");
         check("dns-version.cluster.local", Type::Txt, "1.1.0");

@@ -176,6 +176,7 @@ fn names_are_answered(cluster: &Cluster, server: &str) {
         says("ptr", &reversed(&web), "web.default.svc.cluster.local");
         says("ptr", &reversed(&db[0]), ".db.default.svc.cluster.local");
         says("a", "alias.default.svc.cluster.local", &web);
+        says("a", "kube-dns.kube-system.svc.cluster.local", server);
         let gets = |url: &str, expected: &str| {
             pod.node
                 .eventually(&format!("{} gets {url}", pod.name), |_| pod.fetch(url).starts_with(expected));
@@ -238,6 +239,19 @@ fn ingresses_work(cluster: &Cluster) {
     first.eventually("the service that was missing", |node| {
         curl(node, &[&format!("{host}/later")]).ends_with(" 404")
     });
+    first.eventually("it says where it is reached", |node| {
+        let table = node.kubectl(&["get", "ingress", "shop"]);
+        table.contains("minik8s") && table.contains("10.89.0.1,10.89.0.2,10.89.0.3")
+    });
+    // All names below one, wherever they are asked for.
+    first.apply(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: below}\nspec:\n  rules: [{host: '*.apps.example.com', \
+         http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]\n",
+    );
+    for pod in cluster.pods("app=web") {
+        pod.node
+            .eventually("a name below", |_| pod.fetch("http://any.apps.example.com/").starts_with("web-"));
+    }
 }
 
 fn certificates_are_followed(cluster: &Cluster) {

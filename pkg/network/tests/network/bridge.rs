@@ -104,6 +104,14 @@ fn host_ports_lead_to_the_pod_from_everywhere() {
     node.host.sh("iptables -t nat -F MINIK8S-HOSTPORT");
     node.set_range("10.244.3.0/24");
     assert_eq!(outside.ask("192.168.77.1:8080").unwrap(), "web");
+    // And without one, when it is looked after.
+    assert!(!node.heal());
+    for flushed in ["nat -F PREROUTING", "nat -F MINIK8S-MASQ", "filter -F FORWARD"] {
+        node.host.sh(&format!("iptables -t {flushed}"));
+        assert!(node.heal(), "{flushed}");
+        assert!(!node.heal(), "{flushed}");
+    }
+    assert_eq!(outside.ask("192.168.77.1:8080").unwrap(), "web");
     node.detach(&pod("web"));
     assert_eq!(outside.ask("192.168.77.1:8080").unwrap_err().kind(), ErrorKind::ConnectionRefused);
     node.host.sh("iptables -t nat -A POSTROUTING -s 1.2.3.4 -j ACCEPT");

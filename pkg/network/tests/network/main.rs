@@ -52,6 +52,11 @@ impl Node {
         self.host.block_on(move || async move { network.detach(&pod).await.expect("detach") });
     }
 
+    fn heal(&self) -> bool {
+        let network = self.network.clone();
+        self.host.block_on(move || async move { network.heal().await.expect("healed") })
+    }
+
     fn cleanup(&self) {
         let network = self.network.clone();
         self.host.block_on(move || async move { network.cleanup().await.expect("clean up") });

@@ -4,21 +4,56 @@ use super::{Backend, Match, PathRule, Site, Sites};
 use std::fmt::Write as _;
 use std::path::Path;
 
+/// Who cannot be reached is the same as who is not there, to whoever asks. What a service itself says stays as it is.
+const NOBODY: &str = "error_page 502 = @nobody;\n\
+    location @nobody { default_type text/plain; return 503 \"the service has nobody who answers\\n\"; }\n";
+
 /// Where a secret's certificate and key are, by its namespace and name.
 pub type CertificateFiles<'a> = dyn Fn(&(String, String)) -> Option<(String, String)> + 'a;
 
+/// Where nginx listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Listen {
+    /// The port without TLS.
+    pub http: u16,
+    /// The port with TLS.
+    pub https: u16,
+    /// Whether at IPv6 addresses too.
+    pub ipv6: bool,
+}
+
+impl Listen {
+    /// The lines of a server that say so.
+    fn lines(self, port: u16, rest: &str) -> String {
+        let ipv6 = if self.ipv6 { format!("listen [::]:{port}{rest};\n") } else { String::new() };
+        format!("listen {port}{rest};\n{ipv6}")
+    }
+}
+
 /// The whole configuration. `dir` is where nginx keeps everything; `certificate` says where a secret's files are, if
 /// it has usable ones.
-pub fn render(sites: &Sites, dir: &Path, ports: (u16, u16), certificate: &CertificateFiles<'_>) -> String {
+pub fn render(sites: &Sites, dir: &Path, listen: Listen, certificate: &CertificateFiles<'_>) -> String {
     let mut text = preamble(dir);
+    let mut any_secured = false;
     for (host, site) in sites.hosts.iter().filter(|(host, _)| !host.is_empty()) {
         let files = site.tls.as_ref().and_then(certificate);
-        text += &server(host, "", site, sites, ports, files);
+        any_secured |= files.is_some();
+        text += &server(host, "", site, sites, listen, files);
     }
     let nameless = sites.hosts.get("").cloned().unwrap_or_default();
-    text += &server("_", " default_server", &nameless, sites, ports, None);
+    let files = nameless.tls.as_ref().and_then(certificate);
+    if any_secured && files.is_none() {
+        text += &stranger(listen);
+    }
+    text += &server("_", " default_server", &nameless, sites, listen, files);
     text += "}\n";
     text
+}
+
+/// Who asks with TLS for a host that has no certificate must not be shown another host's, nor its pages.
+fn stranger(listen: Listen) -> String {
+    let listens = listen.lines(listen.https, " ssl default_server");
+    format!("server {{\nserver_name _;\n{listens}ssl_reject_handshake on;\nreturn 421;\n}}\n")
 }
 
 fn preamble(dir: &Path) -> String {
@@ -34,7 +69,7 @@ fn preamble(dir: &Path) -> String {
          fastcgi_temp_path \"{dir}/tmp/fastcgi\";\nuwsgi_temp_path \"{dir}/tmp/uwsgi\";\nscgi_temp_path \"{dir}/tmp/scgi\";\n\
          map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}\n\
          proxy_set_header Host $http_host;\nproxy_set_header X-Real-IP $remote_addr;\n\
-         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\nproxy_set_header X-Forwarded-Host $http_host;\n\
+         proxy_set_header X-Forwarded-For $remote_addr;\nproxy_set_header X-Forwarded-Host $http_host;\n\
          proxy_set_header X-Forwarded-Proto $scheme;\nproxy_set_header Upgrade $http_upgrade;\n\
          proxy_set_header Connection $connection_upgrade;\nproxy_connect_timeout 5s;\n"
     )
@@ -45,17 +80,18 @@ fn server(
     default: &str,
     site: &Site,
     sites: &Sites,
-    (http, https): (u16, u16),
+    listen: Listen,
     files: Option<(String, String)>,
 ) -> String {
-    let mut text = format!("server {{\nserver_name {};\nlisten {http}{default};\n", quoted(name));
+    let listens = listen.lines(listen.http, default);
+    let mut text = format!("server {{\nserver_name {};\n{listens}{NOBODY}", server_name(name));
     if let Some((certificate, key)) = files {
         let (certificate, key) = (quoted(&certificate), quoted(&key));
-        let _ =
-            writeln!(text, "listen {https} ssl;\nssl_certificate {certificate};\nssl_certificate_key {key};");
+        text += &listen.lines(listen.https, &format!(" ssl{default}"));
+        let _ = writeln!(text, "ssl_certificate {certificate};\nssl_certificate_key {key};");
     }
     for rule in &site.paths {
-        text += &locations(rule);
+        text += &locations(rule, site.has_exact(&rule.path));
     }
     if !site.paths.iter().any(|rule| rule.path == "/" && rule.matching != Match::Exact) {
         let rest = match &sites.default {
@@ -68,19 +104,26 @@ fn server(
     text
 }
 
-fn locations(rule: &PathRule) -> String {
-    let trimmed = rule.path.trim_end_matches('/');
-    let root = if rule.matching == Match::Stripped { "/" } else { "" };
+/// `*.example.com` is one name more and not several, which only an expression can say.
+fn server_name(host: &str) -> String {
+    match host.strip_prefix("*.") {
+        Some(domain) => format!("\"~^[^.]+\\.{}$\"", domain.replace('.', "\\.")),
+        None => quoted(host),
+    }
+}
+
+/// `elsewhere`: another rule has the path itself, and this one what is below.
+fn locations(rule: &PathRule, elsewhere: bool) -> String {
+    let root = if rule.matching == Match::Stripped && rule.path != "/" { "/" } else { "" };
     let to = action(&rule.backend, root);
-    if rule.matching == Match::Exact {
-        return format!("location = {} {{ {to} }}\n", quoted(&rule.path));
-    }
-    if trimmed.is_empty() {
-        return format!("location / {{ {} }}\n", action(&rule.backend, ""));
-    }
+    let location = |how: &str, path: &str| format!("location {how}{} {{ {to} }}\n", quoted(path));
     // `/cart` fits `/cart` and `/cart/x`, but not `/cartoon`.
-    let (itself, below) = (quoted(trimmed), quoted(&format!("{trimmed}/")));
-    format!("location = {itself} {{ {to} }}\nlocation {below} {{ {to} }}\n")
+    let below = format!("{}/", rule.path.trim_end_matches('/'));
+    match rule.matching {
+        Match::Exact => location("= ", &rule.path),
+        _ if elsewhere || below == rule.path => location("", &below),
+        _ => location("= ", &rule.path) + &location("", &below),
+    }
 }
 
 fn action(backend: &Backend, root: &str) -> String {
@@ -102,48 +145,79 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::Owner;
 
     fn rule(path: &str, matching: Match) -> PathRule {
-        PathRule { path: path.into(), matching, backend: Backend::At("10.96.0.5:80".parse().unwrap()) }
+        PathRule::new(path, matching, Backend::At("10.96.0.5:80".parse().unwrap()), &Owner::default())
+            .unwrap()
     }
 
     #[test]
     fn paths_match_whole_segments() {
-        let check = |path: &str, matching: Match, expected: &str| {
-            assert_eq!(locations(&rule(path, matching)), expected, "{path} {matching:?}");
+        let check = |path: &str, matching: Match, elsewhere: bool, expected: &str| {
+            let found = locations(&rule(path, matching), elsewhere);
+            assert_eq!(found, expected, "{path} {matching:?} {elsewhere}");
         };
         let to = "{ proxy_pass http://10.96.0.5:80; }";
         let stripped = "{ proxy_pass http://10.96.0.5:80/; }";
-        check("/a", Match::Exact, &format!("location = \"/a\" {to}\n"));
-        check("/a", Match::Prefix, &format!("location = \"/a\" {to}\nlocation \"/a/\" {to}\n"));
-        check("/a/", Match::Prefix, &format!("location = \"/a\" {to}\nlocation \"/a/\" {to}\n"));
-        check("/a", Match::Stripped, &format!("location = \"/a\" {stripped}\nlocation \"/a/\" {stripped}\n"));
-        check("/", Match::Stripped, &format!("location / {to}\n"));
-        check("/\"; x", Match::Exact, &format!("location = \"/\\\"; x\" {to}\n"));
+        let both = format!("location = \"/a\" {to}\nlocation \"/a/\" {to}\n");
+        check("/a", Match::Exact, true, &format!("location = \"/a\" {to}\n"));
+        check("/a", Match::Prefix, false, &both);
+        check("/a/", Match::Prefix, false, &both);
+        check("/a", Match::Prefix, true, &format!("location \"/a/\" {to}\n"));
+        check("/a", Match::Stripped, false, &both.replace(to, stripped));
+        check("/", Match::Stripped, false, &format!("location \"/\" {to}\n"));
+        check("/\"; x", Match::Exact, false, &format!("location = \"/\\\"; x\" {to}\n"));
+    }
+
+    fn nginx_takes(sites: &Sites, dir: &Path, certificate: &CertificateFiles<'_>) -> String {
+        std::fs::create_dir_all(dir.join("tmp")).unwrap();
+        let text = render(sites, dir, Listen { http: 18081, https: 18443, ipv6: true }, certificate);
+        let path = dir.join("nginx.conf");
+        std::fs::write(&path, &text).unwrap();
+        let output = std::process::Command::new("nginx").arg("-t").arg("-c").arg(&path).output().unwrap();
+        assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
+        text
     }
 
     #[test]
     fn nginx_takes_what_is_rendered() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("tmp")).unwrap();
-        let mut sites = Sites { default: None, ..Sites::default() };
-        let missing = Backend::Missing("ServiceNotFound", "service \"pay\" not found".into());
-        let site = Site {
-            paths: vec![
-                rule("/", Match::Stripped),
-                rule("/a b", Match::Prefix),
-                PathRule { path: "/pay".into(), matching: Match::Stripped, backend: missing },
-            ],
-            tls: None,
+        let mut sites = Sites::default();
+        let at = || Backend::At("10.96.0.5:80".parse().unwrap());
+        let missing = || Backend::Missing("ServiceNotFound", "service \"pay\" not found".into());
+        for host in ["shop.example.com", "*.example.org", ""] {
+            for path in ["/", "/a b", "/a%20b/", "/a/", "/a", "/long/path"] {
+                for matching in [Match::Exact, Match::Stripped, Match::Prefix] {
+                    sites.add(host, path, matching, at(), &Owner::default());
+                }
+            }
+            sites.add(host, "/pay", Match::Stripped, missing(), &Owner::default());
+        }
+        nginx_takes(&sites, dir.path(), &|_| None);
+    }
+
+    #[test]
+    fn with_tls_nobody_is_taken_for_another_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name).display().to_string();
+        let made = std::process::Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+            .args(["-subj", "/CN=a", "-keyout", &file("key"), "-out", &file("crt")])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let secured = |host: &str| {
+            let mut sites = Sites::default();
+            sites.hosts.insert("plain.example".into(), Site::default());
+            let tls = Some(("ns".to_owned(), "secret".to_owned()));
+            sites.hosts.insert(host.into(), Site { tls, ..Site::default() });
+            nginx_takes(&sites, dir.path(), &|_| Some((file("crt"), file("key"))))
         };
-        sites.hosts.insert("shop.example.com".into(), site.clone());
-        sites.hosts.insert("*.example.org".into(), site.clone());
-        sites.hosts.insert(String::new(), site);
-        let text =
-            render(&sites, dir.path(), (0, 0), &|_| None).replace("listen 0", "listen 127.0.0.1:18081");
-        let path = dir.path().join("nginx.conf");
-        std::fs::write(&path, text).unwrap();
-        let output = std::process::Command::new("nginx").arg("-t").arg("-c").arg(&path).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let named = secured("safe.example");
+        assert!(named.contains("listen [::]:18443 ssl default_server;\nssl_reject_handshake on;"), "{named}");
+        let nameless = secured("");
+        assert!(nameless.contains("listen 18443 ssl default_server;\n"), "{nameless}");
+        assert!(!nameless.contains("ssl_reject_handshake"), "{nameless}");
     }
 }

@@ -1,14 +1,15 @@
 //! Which hosts and paths there are, and where they lead.
 
-use super::Services;
+use super::{Classes, Owner, Reserved, Services, ingress};
 use api::kinds::minik8s::dns::{DNS, DNSStatus, DNSSubpathStatus};
-use k8s_openapi::api::networking::v1::{Ingress, IngressBackend};
+use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// The class of ingresses that are ours besides those without one.
-const CLASS: &str = "minik8s";
+/// No word of nginx's configuration may be longer than 4096 bytes; one that is would keep back everybody's changes.
+const LONGEST_PATH: usize = 2000;
 
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,12 +34,34 @@ pub enum Match {
 /// A path and where it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathRule {
-    /// The path.
+    /// The path as it is compared: without `%20`, and without a slash at its end, unless that alone is meant.
     pub path: String,
     /// How it matches.
     pub matching: Match,
     /// Where it leads.
     pub backend: Backend,
+    /// Who says so.
+    pub owner: Owner,
+}
+
+impl PathRule {
+    /// None, if nginx could not be told the path.
+    pub fn new(path: &str, matching: Match, backend: Backend, owner: &Owner) -> Option<PathRule> {
+        let path = percent_decode_str(path).decode_utf8().ok()?;
+        let path = match matching {
+            Match::Exact => &*path,
+            Match::Prefix | Match::Stripped => path.trim_end_matches('/'),
+        };
+        let path = if path.is_empty() { "/" } else { path };
+        let usable =
+            path.starts_with('/') && path.len() <= LONGEST_PATH && !path.contains(|c: char| c.is_control());
+        usable.then(|| PathRule { path: path.to_owned(), matching, backend, owner: owner.clone() })
+    }
+
+    /// Whether nginx would take both for the same.
+    fn is_for(&self, path: &str, exact: bool) -> bool {
+        self.path == path && (self.matching == Match::Exact) == exact
+    }
 }
 
 /// A host.
@@ -50,6 +73,25 @@ pub struct Site {
     pub tls: Option<(String, String)>,
 }
 
+impl Site {
+    /// Adds a path, unless somebody else has it: then that is who.
+    fn add(&mut self, rule: PathRule) -> Option<Owner> {
+        let exact = rule.matching == Match::Exact;
+        match self.paths.iter().find(|other| other.is_for(&rule.path, exact)) {
+            Some(other) => Some(other.owner.clone()),
+            None => {
+                self.paths.push(rule);
+                None
+            }
+        }
+    }
+
+    /// Whether a path by itself, without what is below, leads elsewhere.
+    pub fn has_exact(&self, path: &str) -> bool {
+        self.paths.iter().any(|rule| rule.is_for(path, true))
+    }
+}
+
 /// All hosts. The empty one is whatever has no other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sites {
@@ -57,119 +99,91 @@ pub struct Sites {
     pub hosts: BTreeMap<String, Site>,
     /// Where goes what fits nothing.
     pub default: Option<Backend>,
+    /// Who wants which host and path, and who has it.
+    taken: BTreeMap<(Owner, String), Owner>,
 }
 
 impl Sites {
-    /// The names that lead to this node.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.hosts.keys().filter(|host| !host.is_empty() && !host.starts_with('*'))
+    /// The names that lead to this node, of which `*.example.com` means every name right below.
+    pub fn names(&self, reserved: &Reserved) -> impl Iterator<Item = &String> {
+        self.hosts.keys().filter(|host| !host.is_empty() && !reserved.holds(host))
+    }
+
+    /// Adds a path of a host, unless somebody else has it.
+    pub(super) fn add(&mut self, host: &str, path: &str, matching: Match, backend: Backend, owner: &Owner) {
+        let host = host.to_ascii_lowercase();
+        let Some(rule) = PathRule::new(path, matching, backend, owner) else { return };
+        if let Some(other) = self.hosts.entry(host.clone()).or_default().add(rule)
+            && other != *owner
+        {
+            self.taken.insert((owner.clone(), format!("{host}{path}")), other);
+        }
+    }
+
+    /// What somebody wants and somebody else has: host and path, and who that is.
+    pub fn taken_from<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = (&'a str, &'a Owner)> {
+        let wanted = self.taken.iter().filter(move |((of, _), _)| of == owner);
+        wanted.map(|((_, place), other)| (place.as_str(), other))
     }
 }
 
-/// The hosts of these objects. The older object keeps a path that both want.
+/// The hosts of these objects. The oldest object keeps a path that several want.
 pub fn sites<'a>(
     dnses: impl Iterator<Item = &'a DNS>,
     ingresses: impl Iterator<Item = &'a Ingress>,
+    classes: &Classes,
     services: &Services,
 ) -> Sites {
-    let mut all = Sites::default();
-    let mut dnses: Vec<&DNS> = dnses.collect();
-    dnses.sort_by_key(|dns| age(&dns.metadata));
-    for dns in dnses {
-        let namespace = dns.metadata.namespace.as_deref().unwrap_or_default();
-        let site = all.hosts.entry(dns.spec.host.to_ascii_lowercase()).or_default();
-        for subpath in &dns.spec.subpaths {
-            let backend = services.find(namespace, &subpath.service, Some(subpath.port), None);
-            add(site, PathRule { path: subpath.path.clone(), matching: Match::Stripped, backend });
-        }
+    enum Source<'a> {
+        Dns(&'a DNS),
+        Ingress(&'a Ingress),
     }
-    let mut ingresses: Vec<&Ingress> = ingresses.filter(|ingress| is_ours(ingress)).collect();
-    ingresses.sort_by_key(|ingress| age(&ingress.metadata));
-    for ingress in ingresses {
-        add_ingress(&mut all, ingress, services);
+    let ingresses = ingresses.filter(|ingress| classes.have(ingress));
+    let ingresses =
+        ingresses.map(|ingress| (Owner::of("Ingress", &ingress.metadata), Source::Ingress(ingress)));
+    let dnses = dnses.map(|dns| (Owner::of("DNS", &dns.metadata), Source::Dns(dns)));
+    let mut sources: Vec<(Owner, Source<'_>)> = dnses.chain(ingresses).collect();
+    sources.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut all = Sites::default();
+    for (owner, source) in &sources {
+        match source {
+            Source::Dns(dns) => {
+                for subpath in &dns.spec.subpaths {
+                    let backend = services.find(&owner.namespace, &subpath.service, Some(subpath.port), None);
+                    all.add(&dns.spec.host, &subpath.path, Match::Stripped, backend, owner);
+                }
+            }
+            Source::Ingress(ingress) => ingress::add(&mut all, ingress, owner, services),
+        }
     }
     all
 }
 
-type Age = (Option<String>, Option<String>, Option<String>);
-
-fn age(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Age {
-    let created = metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
-    (created, metadata.namespace.clone(), metadata.name.clone())
-}
-
-fn is_ours(ingress: &Ingress) -> bool {
-    let class = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
-    class.is_none_or(|class| class == CLASS)
-}
-
-fn add(site: &mut Site, rule: PathRule) {
-    let exact = |matching: Match| matching == Match::Exact;
-    let taken = site
-        .paths
-        .iter()
-        .any(|other| other.path == rule.path && exact(other.matching) == exact(rule.matching));
-    // A path that nginx could not be told is left out; validation lets no such path through.
-    if !taken && rule.path.starts_with('/') && !rule.path.contains(|c: char| c.is_control()) {
-        site.paths.push(rule);
-    }
-}
-
-fn add_ingress(all: &mut Sites, ingress: &Ingress, services: &Services) {
-    let Some(spec) = &ingress.spec else { return };
-    let namespace = ingress.metadata.namespace.as_deref().unwrap_or_default();
-    if let Some(backend) = &spec.default_backend {
-        all.default.get_or_insert_with(|| backend_of(namespace, backend, services));
-    }
-    for rule in spec.rules.iter().flatten() {
-        let host = rule.host.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let site = all.hosts.entry(host).or_default();
-        for path in rule.http.iter().flat_map(|http| &http.paths) {
-            let matching = if path.path_type == "Exact" { Match::Exact } else { Match::Prefix };
-            let backend = backend_of(namespace, &path.backend, services);
-            add(
-                site,
-                PathRule { path: path.path.clone().unwrap_or_else(|| "/".to_owned()), matching, backend },
-            );
-        }
-    }
-    for tls in spec.tls.iter().flatten() {
-        let Some(secret) = &tls.secret_name else { continue };
-        for host in tls.hosts.iter().flatten() {
-            if let Some(site) = all.hosts.get_mut(&host.to_ascii_lowercase()) {
-                site.tls.get_or_insert_with(|| (namespace.to_owned(), secret.clone()));
-            }
-        }
-    }
-}
-
-fn backend_of(namespace: &str, backend: &IngressBackend, services: &Services) -> Backend {
-    let Some(service) = &backend.service else {
-        return Backend::Missing("Unsupported", "only services can be backends".to_owned());
-    };
-    let port = service.port.as_ref();
-    services.find(
-        namespace,
-        &service.name,
-        port.and_then(|port| port.number),
-        port.and_then(|port| port.name.as_deref()),
-    )
-}
-
 /// What a DNS object's status should say. The time of a condition that stays is kept.
-pub fn dns_status(dns: &DNS, services: &Services, now: Time) -> DNSStatus {
-    let namespace = dns.metadata.namespace.as_deref().unwrap_or_default();
-    let mut trouble: Option<(&'static str, String)> = None;
+pub fn dns_status(
+    dns: &DNS,
+    services: &Services,
+    sites: &Sites,
+    reserved: &Reserved,
+    now: Time,
+) -> DNSStatus {
+    let owner = Owner::of("DNS", &dns.metadata);
+    let host = dns.spec.host.to_ascii_lowercase();
     let mut subpaths = Vec::new();
+    let mut trouble = reserved.holds(&host).then(|| reserved.trouble(&host));
     for subpath in &dns.spec.subpaths {
-        let (cluster_ip, message) = match services.find(namespace, &subpath.service, Some(subpath.port), None)
-        {
-            Backend::At(address) => (address.ip().to_string(), String::new()),
-            Backend::Missing(reason, message) => {
-                trouble.get_or_insert((reason, format!("{}: {message}", subpath.path)));
-                (String::new(), message)
-            }
+        let found = services.find(&owner.namespace, &subpath.service, Some(subpath.port), None);
+        let place = format!("{host}{}", subpath.path);
+        let taken = sites.taken_from(&owner).find(|(taken, _)| *taken == place);
+        let (cluster_ip, fault) = match (found, taken) {
+            (Backend::Missing(reason, message), _) => (String::new(), Some((reason, message))),
+            (Backend::At(_), Some((_, other))) => (String::new(), Some(other.has_it())),
+            (Backend::At(address), None) => (address.ip().to_string(), None),
         };
+        let message = fault.as_ref().map_or_else(String::new, |(_, message)| message.clone());
+        if let Some((reason, message)) = fault {
+            trouble.get_or_insert((reason, format!("{}: {message}", subpath.path)));
+        }
         subpaths.push(DNSSubpathStatus { path: subpath.path.clone(), cluster_ip, message });
     }
     let (status, (reason, message)) = match trouble {
@@ -213,47 +227,84 @@ mod tests {
     #[test]
     fn a_dns_object_says_what_is_missing_and_heals() {
         let now = Time(jiff::Timestamp::UNIX_EPOCH);
+        let status = |object: &DNS, now: Time| {
+            dns_status(object, &services(), &Sites::default(), &Reserved::default(), now)
+        };
         let mut object = dns(json!([
             {"path": "/cart", "service": "cart", "port": 80},
             {"path": "/pay", "service": "pay", "port": 80},
             {"path": "/old", "service": "cart", "port": 81}]));
-        let status = dns_status(&object, &services(), now.clone());
-        let ready = &status.conditions[0];
+        let first = status(&object, now.clone());
+        let ready = &first.conditions[0];
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "ServiceNotFound"));
         assert_eq!(ready.message, "/pay: service \"pay\" not found");
-        let messages: Vec<&str> = status.subpaths.iter().map(|subpath| subpath.message.as_str()).collect();
+        let messages: Vec<&str> = first.subpaths.iter().map(|subpath| subpath.message.as_str()).collect();
         assert_eq!(messages, ["", "service \"pay\" not found", "service \"cart\" has no port 81"]);
 
-        object.status = status;
+        object.status = first;
         object.spec.subpaths.truncate(1);
         let later = Time(jiff::Timestamp::from_second(60).unwrap());
-        let healed = dns_status(&object, &services(), later.clone());
+        let healed = status(&object, later.clone());
         assert_eq!(
             (healed.conditions[0].status.as_str(), &healed.conditions[0].last_transition_time),
             ("True", &later)
         );
         object.status = healed.clone();
         let latest = Time(jiff::Timestamp::from_second(120).unwrap());
-        assert_eq!(dns_status(&object, &services(), latest), healed, "nothing changes, not even the time");
+        assert_eq!(status(&object, latest), healed, "nothing changes, not even the time");
     }
 
     #[test]
-    fn the_first_who_wants_a_path_has_it() {
-        let first = dns(json!([{"path": "/", "service": "cart", "port": 80}]));
-        let ingress: Ingress = serde_json::from_value(json!({"metadata": {"namespace": "default", "name": "i"}, "spec": {
-            "tls": [{"hosts": ["shop.example.com"], "secretName": "cert"}],
-            "rules": [{"host": "shop.example.com", "http": {"paths": [
-                {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "pay", "port": {"number": 80}}}},
-                {"path": "/x", "pathType": "Exact", "backend": {"service": {"name": "cart", "port": {"name": "http"}}}}]}}]}}))
+    fn the_oldest_who_wants_a_path_has_it() {
+        let mut object = dns(
+            json!([{"path": "/", "service": "cart", "port": 80}, {"path": "/x", "service": "cart", "port": 80}]),
+        );
+        let ingress: Ingress = serde_json::from_value(json!({"metadata": {"namespace": "other", "name": "i",
+            "creationTimestamp": "2026-01-02T00:00:00Z"}, "spec": {"rules": [{"host": "shop.example.com", "http": {"paths": [
+                {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "pay", "port": {"number": 80}}}}]}}]}}))
         .unwrap();
-        let all = sites([first].iter(), [ingress].iter(), &services());
-        let site = &all.hosts["shop.example.com"];
-        assert_eq!(site.tls, Some(("default".to_owned(), "cert".to_owned())));
-        let at = Backend::At("10.96.0.5:80".parse().unwrap());
-        let expected = [
-            PathRule { path: "/".into(), matching: Match::Stripped, backend: at.clone() },
-            PathRule { path: "/x".into(), matching: Match::Exact, backend: at },
-        ];
-        assert_eq!(site.paths, expected);
+        let mut check = |created: &str, expected: [(&str, &str); 2], taken: &[(&str, &str)]| {
+            object.metadata.creation_timestamp = Some(Time(created.parse().unwrap()));
+            let all =
+                sites([object.clone()].iter(), [ingress.clone()].iter(), &Classes::default(), &services());
+            let paths = all.hosts["shop.example.com"].paths.iter();
+            let mut paths: Vec<(String, &str)> =
+                paths.map(|rule| (rule.owner.to_string(), rule.path.as_str())).collect();
+            paths.sort_by_key(|(_, path)| path.to_string());
+            assert_eq!(paths, expected.map(|(owner, path)| (owner.to_owned(), path)), "{created}");
+            let status = dns_status(
+                &object,
+                &services(),
+                &all,
+                &Reserved::default(),
+                Time(jiff::Timestamp::UNIX_EPOCH),
+            );
+            let said: Vec<(&str, &str)> =
+                status.subpaths.iter().map(|path| (path.path.as_str(), path.message.as_str())).collect();
+            assert_eq!(said, taken, "{created}");
+        };
+        let dns = "DNS default/shop";
+        check("2026-01-01T00:00:00Z", [(dns, "/"), (dns, "/x")], &[("/", ""), ("/x", "")]);
+        let other = "it leads where Ingress other/i says, which is older";
+        check("2026-01-03T00:00:00Z", [("Ingress other/i", "/"), (dns, "/x")], &[("/", other), ("/x", "")]);
+    }
+
+    #[test]
+    fn paths_that_nginx_takes_for_the_same_are_there_once() {
+        let mut all = Sites::default();
+        let mut add = |path: &str, matching: Match| {
+            all.add("h", path, matching, Backend::Missing("X", String::new()), &Owner::default());
+            all.hosts["h"].paths.iter().map(|rule| rule.path.clone()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(add("/a", Match::Prefix), "/a");
+        assert_eq!(add("/a/", Match::Prefix), "/a", "the slash at the end says nothing");
+        assert_eq!(add("/a", Match::Stripped), "/a");
+        assert_eq!(add("/a", Match::Exact), "/a /a", "the path itself may lead elsewhere");
+        assert_eq!(add("/a/", Match::Exact), "/a /a /a/");
+        assert_eq!(add("/b%20c", Match::Exact), "/a /a /a/ /b c", "nginx compares what was decoded");
+        assert_eq!(add("/b c", Match::Exact), "/a /a /a/ /b c");
+        for bad in ["x", "/\n", "/%0a", "/%ff", &format!("/{}", "x".repeat(3000))] {
+            assert_eq!(add(bad, Match::Exact), "/a /a /a/ /b c", "nginx cannot be told {bad:?}");
+        }
     }
 }

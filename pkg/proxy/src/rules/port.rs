@@ -74,8 +74,7 @@ impl Context<'_> {
     }
 
     fn comment(&self, what: &str) -> String {
-        let space = if what.is_empty() { "" } else { " " };
-        format!("-m comment --comment \"{}{space}{what}\"", self.service.name)
+        format!("-m comment --comment \"{} {what}\"", self.service.name)
     }
 
     /// The chain for traffic from inside: all endpoints, or this node's.
@@ -209,31 +208,31 @@ impl Context<'_> {
         rules
     }
 
-    /// A chain that gives each endpoint its turn, and the endpoints' own chains.
+    /// A chain that gives each endpoint its turn, and the endpoints' own chains. What leads here names the service:
+    /// comments on these rules, of which there are thirty per service, would nearly double the time that the kernel takes
+    /// for any change, since it checks all of them.
     fn balanced(&self, out: &mut Rendered, prefix: &str, endpoints: &[&Endpoint]) {
         let mut rules = Vec::new();
         let port = self.to_port(self.service.port);
         for address in self.of_family(&self.service.cluster_ips) {
             // Answers to a node's own address would not come back through the overlay.
             let host = self.settings.not_from_pods();
-            rules.push(format!("{host} -d {address} {port} {} -j {HOST_MARK}", self.comment("cluster IP")));
+            rules.push(format!("{host} -d {address} {port} -j {HOST_MARK}"));
         }
         let chains: Vec<String> = endpoints.iter().map(|endpoint| self.endpoint_chain(endpoint)).collect();
         if let Some(seconds) = self.service.more.affinity_seconds {
-            for (chain, endpoint) in chains.iter().zip(endpoints) {
-                let comment = self.comment(&format!("-> {}", socket(endpoint)));
-                let recent = format!("-m recent --name {chain} --rcheck --seconds {seconds} --reap");
-                rules.push(format!("{comment} {recent} -j {chain}"));
+            for chain in &chains {
+                rules
+                    .push(format!("-m recent --name {chain} --rcheck --seconds {seconds} --reap -j {chain}"));
             }
         }
-        for (n, (chain, endpoint)) in chains.iter().zip(endpoints).enumerate() {
-            let comment = self.comment(&format!("-> {}", socket(endpoint)));
+        for (n, chain) in chains.iter().enumerate() {
             // The first takes one of all, the next one of the rest, the last what is left: each the same share, in turn.
-            let turn = match endpoints.len() - n {
+            let turn = match chains.len() - n {
                 1 => String::new(),
                 rest => format!("-m statistic --mode nth --every {rest} --packet 0 "),
             };
-            rules.push(format!("{comment} {turn}-j {chain}"));
+            rules.push(format!("{turn}-j {chain}"));
         }
         out.chains.insert(self.chain(prefix), rules);
         for (chain, endpoint) in chains.into_iter().zip(endpoints) {
@@ -248,15 +247,14 @@ impl Context<'_> {
 
     fn endpoint_rules(&self, chain: &str, endpoint: &Endpoint) -> Vec<String> {
         let protocol = self.service.protocol.lower();
-        let comment = self.comment("");
         // A pod that reaches itself must not see its own address as the one who asks.
-        let hairpin = format!("-s {} {comment} -j {HOST_MARK}", endpoint.address);
+        let hairpin = format!("-s {} -j {HOST_MARK}", endpoint.address);
         let affinity = match self.service.more.affinity_seconds {
             Some(_) => format!("-m recent --name {chain} --set "),
             None => String::new(),
         };
         let to = socket(endpoint);
-        let dnat = format!("-p {protocol} {comment} {affinity}-m {protocol} -j DNAT --to-destination {to}");
+        let dnat = format!("-p {protocol} {affinity}-j DNAT --to-destination {to}");
         vec![hairpin, dnat]
     }
 }

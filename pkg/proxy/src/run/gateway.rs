@@ -1,19 +1,27 @@
-//! Keeps nginx, the node's file of names and the status of DNS objects in step.
+//! Keeps nginx, the node's file of names, and what is said of DNS objects and ingresses, in step.
 
+use super::complaints::Complaints;
 use super::secrets::Secrets;
 use crate::flags::Config;
-use crate::gateway::{Services, Sites, dns_status, render, sites};
+use crate::gateway::{
+    Classes, Listen, Reserved, Services, Sites, dns_status, ingress_points, render, troubles,
+};
 use crate::metrics::Status;
-use crate::node::This;
+use crate::node::{This, addresses};
 use crate::objects::Objects;
 use crate::web::Web;
 use api::kinds::minik8s::dns::DNS;
 use client::Key;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
 use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 pub async fn keep(
     web: Option<Web>,
     client: Client,
+    mut complaints: Complaints,
     config: &Config,
     objects: &Objects,
     status: &Status,
@@ -39,17 +48,27 @@ pub async fn keep(
         // What was known goes on until something else is known: there is always a last good configuration.
         let known = objects.services.is_known() && (objects.dnses.is_known() || is_foreign(&client).await);
         if known {
-            let all = step(&web, ports, &mut secrets, objects, status).await;
+            let seen = Seen::now(config, objects);
+            let listen = Listen { http: ports.0, https: ports.1, ipv6: super::rules::has_ipv6() };
+            step(&web, listen, &mut secrets, &seen, status).await;
             let this = This::find(&config.node, &objects.nodes.list());
-            hosts(config, &this, &all);
+            hosts(config, &this, &seen);
+            match this.first && objects.ingresses.is_synced() && objects.services.is_synced() {
+                true => complain(&mut complaints, &secrets, &seen, objects),
+                false => complaints.be_silent(),
+            }
             if objects.dnses.is_synced() && objects.services.is_synced() {
-                statuses(&client, objects).await;
+                statuses(&client, &seen, objects).await;
+            }
+            if objects.ingresses.is_synced() && objects.nodes.is_synced() {
+                addresses_of_ingresses(&client, &seen, objects).await;
             }
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = super::any_change(&mut changes) => {}
             () = secrets.changed() => {}
+            () = web.ended() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         tokio::select! {
@@ -60,32 +79,43 @@ pub async fn keep(
     }
 }
 
+/// What there is at one moment.
+struct Seen {
+    services: Services,
+    sites: Sites,
+    classes: Classes,
+    reserved: Reserved,
+}
+
+impl Seen {
+    fn now(config: &Config, objects: &Objects) -> Seen {
+        let services = Services::new(objects.services.list().iter().map(AsRef::as_ref));
+        Seen {
+            sites: objects.sites(&services),
+            services,
+            classes: objects.own_classes(),
+            reserved: objects.reserved(&config.cluster_domain),
+        }
+    }
+}
+
 /// Whether the cluster is somebody else's, which has no DNS objects.
 async fn is_foreign(client: &Client) -> bool {
     let answer = client.list_api_group_resources("minik8s.io/v1").await;
     matches!(answer, Err(kube::Error::Api(status)) if status.code == 404)
 }
 
-async fn step(
-    web: &Web,
-    ports: (u16, u16),
-    secrets: &mut Secrets,
-    objects: &Objects,
-    status: &Status,
-) -> Sites {
-    let (services, dnses, ingresses) =
-        (objects.services.list(), objects.dnses.list(), objects.ingresses.list());
-    let places = Services::new(services.iter().map(AsRef::as_ref));
-    let all = sites(dnses.iter().map(AsRef::as_ref), ingresses.iter().map(AsRef::as_ref), &places);
+async fn step(web: &Web, listen: Listen, secrets: &mut Secrets, seen: &Seen, status: &Status) {
+    let all = &seen.sites;
     // A node that serves nothing needs no nginx.
     if all.hosts.is_empty() && all.default.is_none() && !web.dir().join("nginx.conf").exists() {
-        return all;
+        return;
     }
     let named = all.hosts.values().filter_map(|site| site.tls.as_ref());
     let wanted: BTreeSet<Key> = named.map(|(namespace, name)| Key::new(namespace, name)).collect();
     secrets.follow(&wanted);
     let files = secrets.files(web, &wanted).await;
-    let text = render(&all, web.dir(), ports, &|(namespace, name)| {
+    let text = render(all, web.dir(), listen, &|(namespace, name)| {
         let (certificate, key) = files.get(&Key::new(namespace, name))?;
         Some((certificate.display().to_string(), key.display().to_string()))
     });
@@ -96,33 +126,62 @@ async fn step(
             status.reload_failed();
         }
     }
-    all
 }
 
-fn hosts(config: &Config, this: &This, all: &Sites) {
+fn hosts(config: &Config, this: &This, seen: &Seen) {
     let Some(path) = &config.hosts_file else { return };
-    let names: Vec<String> = all.names().cloned().collect();
+    // A file of names knows nothing of all names below another.
+    let names = seen.sites.names(&seen.reserved);
+    let names: Vec<String> = names.filter(|name| !name.starts_with('*')).cloned().collect();
     let address = this.address(false).or(this.address(true));
     if let Err(error) = crate::hosts::update(path, address, &names) {
         tracing::warn!(%error, path = %path.display(), "hosts of DNS objects are not found on this node");
     }
 }
 
-/// Every node says the same, so only the first one writes.
-async fn statuses(client: &Client, objects: &Objects) {
-    let services = objects.services.list();
-    let places = Services::new(services.iter().map(AsRef::as_ref));
+fn complain(complaints: &mut Complaints, secrets: &Secrets, seen: &Seen, objects: &Objects) {
+    let ingresses = objects.ingresses.list();
+    let ours = ingresses.iter().filter(|ingress| seen.classes.have(ingress));
+    complaints.tell(ours.map(|ingress| {
+        let namespace = ingress.metadata.namespace.as_deref().unwrap_or_default();
+        let certificate = |name: &str| secrets.trouble(&Key::new(namespace, name));
+        (ingress.as_ref(), troubles(ingress, &seen.services, &seen.sites, &seen.reserved, certificate))
+    }));
+}
+
+async fn statuses(client: &Client, seen: &Seen, objects: &Objects) {
     for dns in objects.dnses.list() {
-        let status = dns_status(&dns, &places, Time(jiff::Timestamp::now()));
-        if status == dns.status {
-            continue;
+        let now = Time(jiff::Timestamp::now());
+        let status = dns_status(&dns, &seen.services, &seen.sites, &seen.reserved, now);
+        if status != dns.status {
+            write_status::<DNS>(client, &dns.metadata, &status).await;
         }
-        let (Some(namespace), Some(name)) = (&dns.metadata.namespace, &dns.metadata.name) else { continue };
-        let api: Api<DNS> = Api::namespaced(client.clone(), namespace);
-        // With the version that it was made from: whoever was faster is not overwritten.
-        let patch = json!({"metadata": {"resourceVersion": dns.metadata.resource_version}, "status": status});
-        if let Err(error) = api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            tracing::debug!(%error, namespace, name, "the status of a DNS object was not written");
+    }
+}
+
+/// Says where ingresses are reached.
+async fn addresses_of_ingresses(client: &Client, seen: &Seen, objects: &Objects) {
+    let points = ingress_points(&addresses(&objects.nodes.list()));
+    for ingress in objects.ingresses.list().iter().filter(|ingress| seen.classes.have(ingress)) {
+        let status = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let said = status.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+        if said != points {
+            write_status::<Ingress>(client, &ingress.metadata, &json!({"loadBalancer": {"ingress": points}}))
+                .await;
         }
+    }
+}
+
+/// Every node says the same, so only the first one writes.
+async fn write_status<K>(client: &Client, of: &ObjectMeta, status: &impl Serialize)
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let (Some(namespace), Some(name)) = (&of.namespace, &of.name) else { return };
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    // With the version that it was made from: whoever was faster is not overwritten.
+    let patch = json!({"metadata": {"resourceVersion": of.resource_version}, "status": status});
+    if let Err(error) = api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        tracing::debug!(%error, namespace, name, kind = %K::kind(&()), "a status was not written");
     }
 }

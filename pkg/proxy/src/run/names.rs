@@ -1,7 +1,7 @@
 //! Keeps the names in step with services, and serves them.
 
 use crate::flags::Config;
-use crate::gateway::{Services, sites};
+use crate::gateway::Services;
 use crate::nameserver::{SharedZone, at_port, bind, serve, upstream_of};
 use crate::node::This;
 use crate::objects::Objects;
@@ -54,15 +54,13 @@ async fn keep(zone: SharedZone, config: &Config, objects: &Objects, shutdown: &C
 }
 
 fn make(config: &Config, objects: &Objects) -> Zone {
-    let (dnses, ingresses) = (objects.dnses.list(), objects.ingresses.list());
-    let places = Services::new(std::iter::empty());
-    let sites = sites(dnses.iter().map(AsRef::as_ref), ingresses.iter().map(AsRef::as_ref), &places);
+    let sites = objects.sites(&Services::default());
     let this = This::find(&config.node, &objects.nodes.list());
     Zone::new(
         &config.cluster_domain,
         objects.services.list(),
         objects.slices.list(),
-        sites.names().cloned(),
+        sites.names(&objects.reserved(&config.cluster_domain)).cloned(),
         &this.addresses,
     )
 }

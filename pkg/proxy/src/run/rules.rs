@@ -67,7 +67,10 @@ pub async fn keep(
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = dirty.changed() => {}
-            _ = look.tick() => look_at(&mut filter).await,
+            _ = look.tick() => {
+                look_at(&mut filter).await;
+                claimed = None;
+            }
             () = tokio::time::sleep(RETRY), if failing => {}
             () = tokio::time::sleep(TIDY_AFTER), if !failing && has_leftovers(&filter) => {
                 tidy(&mut filter).await;
@@ -169,6 +172,12 @@ async fn claim(config: &Config, this: &This, claimed: &mut Option<(Option<IpAddr
             complete = false;
         }
     }
+    if let Some(address) = config.cluster_dns
+        && let Err(error) = claims::claim_address(address).await
+    {
+        tracing::warn!(error = &error as &dyn std::error::Error, %address, "names may not be answered");
+        complete = false;
+    }
     if complete {
         *claimed = Some(now);
     }
@@ -190,7 +199,7 @@ fn settings(config: &Config, ipv6: bool, this: &This) -> Settings {
 }
 
 /// Whether this node has an IPv6 address that is not only its own.
-fn has_ipv6() -> bool {
+pub(super) fn has_ipv6() -> bool {
     let table = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     // The fourth column is the scope; 00 is global.
     table.lines().any(|line| line.split_whitespace().nth(3) == Some("00"))

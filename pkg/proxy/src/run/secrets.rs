@@ -39,8 +39,8 @@ pub struct Secrets {
     known: Arc<Mutex<HashMap<Key, Result<Pair, String>>>>,
     changed: Arc<Notify>,
     shutdown: CancellationToken,
-    /// Pairs that nginx has refused, by their files' stem.
-    refused: BTreeSet<String>,
+    /// Pairs that nginx has refused, by their files' stem, and why.
+    refused: HashMap<String, String>,
 }
 
 impl Secrets {
@@ -52,7 +52,7 @@ impl Secrets {
             known: Arc::default(),
             changed: Arc::default(),
             shutdown,
-            refused: BTreeSet::new(),
+            refused: HashMap::new(),
         }
     }
 
@@ -87,11 +87,7 @@ impl Secrets {
             let known = self.known.lock().get(key).cloned();
             let stem = match known {
                 Some(Ok(pair)) => self.store(web, key, &pair).await,
-                Some(Err(error)) => {
-                    tracing::warn!(%error, secret = %key, "no new certificate");
-                    None
-                }
-                None => None,
+                Some(Err(_)) | None => None,
             };
             if let Some(stem) = stem.or_else(|| newest(web, key)) {
                 let path = |extension: &str| web.certificates().join(format!("{stem}.{extension}"));
@@ -99,6 +95,14 @@ impl Secrets {
             }
         }
         found
+    }
+
+    /// What is wrong with one of them.
+    pub fn trouble(&self, key: &Key) -> Option<String> {
+        match self.known.lock().get(key)? {
+            Ok(pair) => self.refused.get(&stem(key, pair)).cloned(),
+            Err(trouble) => Some(trouble.clone()),
+        }
     }
 
     /// Removes what no configuration names any more.
@@ -115,7 +119,7 @@ impl Secrets {
     /// The stem of a pair's files, once nginx has taken them.
     async fn store(&mut self, web: &Web, key: &Key, pair: &Pair) -> Option<String> {
         let stem = stem(key, pair);
-        if self.refused.contains(&stem) {
+        if self.refused.contains_key(&stem) {
             return None;
         }
         let path = |extension: &str| web.certificates().join(format!("{stem}.{extension}"));
@@ -132,8 +136,8 @@ impl Secrets {
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, secret = %key, "this certificate is not used");
                 let _ = (std::fs::remove_file(path("crt")), std::fs::remove_file(path("key")));
-                if matches!(error, WebError::Refused(_)) {
-                    self.refused.insert(stem);
+                if let WebError::Refused(said) = error {
+                    self.refused.insert(stem, reason(&said));
                 }
                 None
             }
@@ -152,16 +156,28 @@ async fn follow(
     let config = watcher::Config::default().fields(&format!("metadata.name={}", key.name));
     loop {
         let mut events = Box::pin(watcher::watcher(api.clone(), config.clone()));
+        let mut found = false;
         while let Some(event) = events.next().await {
             let pair = match event {
-                Ok(Event::Apply(secret) | Event::InitApply(secret)) => read(secret),
-                Ok(Event::Delete(_)) => Err("it is gone".to_owned()),
-                Ok(Event::Init | Event::InitDone) => continue,
+                Ok(Event::Apply(secret) | Event::InitApply(secret)) => {
+                    found = true;
+                    read(secret)
+                }
+                Ok(Event::Delete(_)) => Err("it is gone; the certificate it had stays in use".to_owned()),
+                Ok(Event::InitDone) if !found => Err("not found".to_owned()),
+                Ok(Event::Init) => {
+                    found = false;
+                    continue;
+                }
+                Ok(Event::InitDone) => continue,
                 Err(error) => {
                     tracing::debug!(%error, secret = %key, "a secret cannot be followed");
                     break;
                 }
             };
+            if let Err(error) = &pair {
+                tracing::warn!(error, secret = %key, "no new certificate");
+            }
             known.lock().insert(key.clone(), pair);
             changed.notify_one();
         }
@@ -176,6 +192,13 @@ fn read(secret: Secret) -> Result<Pair, String> {
         String::from_utf8(bytes.0).map_err(|_| format!("its {name} is not text"))
     };
     Ok(Pair { certificate: text("tls.crt")?, key: text("tls.key")? })
+}
+
+/// What of nginx's words is about the certificate: `… failed (SSL: error:05800074:x509 …::key values mismatch)`.
+fn reason(said: &str) -> String {
+    let detail = said.rsplit_once("::").and_then(|(_, rest)| rest.split_once(')'));
+    let detail = detail.map_or(said, |(detail, _)| detail);
+    format!("nginx does not take it: {detail}")
 }
 
 /// `<namespace>.<name>.<hash>`: namespaces and hashes have no dots.
@@ -197,4 +220,17 @@ fn newest(web: &Web, key: &Key) -> Option<String> {
         (whole && !hash.contains('.')).then_some((entry.metadata().ok()?.modified().ok()?, stem.to_owned()))
     });
     pairs.max().map(|(_, stem)| stem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nginx_says_of_a_certificate() {
+        let said = "2026/01/01 00:00:00 [emerg] 1#1: SSL_CTX_use_PrivateKey(\"/x/a.key\") failed (SSL: \
+            error:05800074:x509 certificate routines::key values mismatch)\nnginx: configuration file test failed";
+        assert_eq!(reason(said), "nginx does not take it: key values mismatch");
+        assert_eq!(reason("no memory"), "nginx does not take it: no memory");
+    }
 }

@@ -4,6 +4,7 @@ use crate::host::Host;
 use crate::{Node, service};
 use network::Protocol;
 use proxy::services::ServicePort;
+use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,4 +83,27 @@ fn a_client_that_goes_on_sending_finds_the_new_endpoint() {
     // The first still answers, so whoever is remembered would be seen.
     until("second");
     assert_eq!(ask(socket.clone()).unwrap_or_else(|| "second".to_owned()), "second");
+}
+
+#[test]
+fn what_nobody_serves_is_refused_at_once() {
+    let host = Host::new();
+    let _cable = Host::connect(&[&host]);
+    let node = Node::new(host, "iptables-nft");
+    let (_, client) = node.pod("client");
+    node.sync(&[ServicePort { protocol: Protocol::Udp, port: 53, ..service("nobody", "10.96.0.9", &[]) }]);
+    // The first error that somebody who sends and waits for an answer gets.
+    let refusal = |from: &Host, address: &'static str| {
+        from.run(move || {
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+            socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+            socket.connect(address).expect("a route");
+            let answer = socket.send(b"?").and_then(|_| socket.recv(&mut [0; 64]));
+            answer.expect_err("nobody answers").kind()
+        })
+    };
+    for address in ["10.96.0.9:53", "10.96.0.77:53"] {
+        assert_eq!(refusal(&client, address), ErrorKind::ConnectionRefused, "from a pod to {address}");
+        assert_eq!(refusal(&node.host, address), ErrorKind::PermissionDenied, "from the node to {address}");
+    }
 }
