@@ -55,7 +55,7 @@ async fn tell(iptables: &str) {
     keeps_good_certificates(&http, folder.path()).await;
     serves_ingresses_as_they_are_meant(&http, folder.path()).await;
     leaves_names_to_whom_they_belong(&http, &web).await;
-    puts_back_what_others_take_away(&http, folder.path(), iptables, &web).await;
+    puts_back_what_others_take_away(&http, &proxy, &running, &web).await;
 
     // Killed, and started again without an apiserver, after somebody has removed its rules: it has its copy.
     let nginx = nginx_pid(folder.path());
@@ -291,18 +291,21 @@ async fn leaves_names_to_whom_they_belong(http: &Http, web: &str) {
     answers_names(web).await;
 }
 
-async fn puts_back_what_others_take_away(http: &Http, folder: &Path, iptables: &str, web: &str) {
+async fn puts_back_what_others_take_away(http: &Http, proxy: &Program, running: &Killed, web: &str) {
     let page = format!("http://{web}/page");
     for flushed in ["nat -F KUBE-SERVICES", "nat -F OUTPUT"] {
-        sh(&format!("{iptables} -t {flushed}"));
+        // It looks every two seconds, and must not do so before we have seen that the page is gone.
+        running.stop();
+        sh(&format!("{} -t {flushed}", proxy.iptables));
         assert!(!curl(&page, &["--connect-timeout", "1"]).contains("page 200"), "{flushed}");
+        running.go_on();
         is(&page, &[], "page 200").await;
     }
     assert!(sh("ip -o address show dev lo").contains("10.96.0.10/32 scope host"), "packets would take it on");
     sh("ip address del 10.96.0.10/32 dev lo");
     answers_names(web).await;
     // Workers without a master go on with what they know, and must not be in the way of the next one.
-    let master = nginx_pid(folder);
+    let master = nginx_pid(&proxy.folder);
     sh(&format!("kill -9 {}", master.trim()));
     http.post("/apis/minik8s.io/v1/namespaces/default/dnses", &dns("after", "after.example"))
         .await
@@ -419,6 +422,16 @@ impl Program {
 struct Killed(Child);
 
 impl Killed {
+    /// It stands still, and what it has started is done.
+    fn stop(&self) {
+        let pid = self.0.id();
+        sh(&format!("kill -STOP {pid}; timeout 30 sh -c 'while pgrep -r D,R,S -P {pid}; do :; done'"));
+    }
+
+    fn go_on(&self) {
+        sh(&format!("kill -CONT {}", self.0.id()));
+    }
+
     fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
