@@ -1,6 +1,7 @@
 //! The kubeproxy program: flags to Config to run.
 
 use anyhow::{Context, Result};
+use daemon::{Page, StatusCode};
 use proxy::{Flags, Status};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -23,8 +24,8 @@ async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let status = Status::default();
     let (healthz, metrics) = (listen(healthz).await?, listen(metrics).await?);
     let serve = |listener| {
-        let (pages, health) = (status.clone(), status.clone());
-        daemon::serve_health(listener, shutdown.clone(), move || pages.metrics(), move || health.eligible())
+        let status = status.clone();
+        daemon::serve_pages(listener, shutdown.clone(), move |path| page(&status, path))
     };
     let (healthz, metrics) = (serve(healthz), serve(metrics));
     let running = async {
@@ -34,6 +35,20 @@ async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     };
     let (end, (), ()) = tokio::join!(running, healthz, metrics);
     Ok(end?)
+}
+
+fn page(status: &Status, path: &str) -> Option<Page> {
+    let json = |(is_well, text)| {
+        let code = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        Page { content_type: "application/json", ..Page::plain(code, text) }
+    };
+    match path {
+        "/healthz" => Some(json(status.healthz())),
+        "/livez" => Some(json(status.livez())),
+        "/metrics" => Some(Page::plain(StatusCode::OK, status.metrics())),
+        "/proxyMode" => Some(Page::plain(StatusCode::OK, "iptables")),
+        _ => None,
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

@@ -126,7 +126,8 @@ fn dns(name: &str, host: &str) -> Value {
 
 async fn says_how_it_is_doing(web: &str) {
     is(&format!("http://{NODE}:31000/"), &[], "\"localEndpoints\": 1").await;
-    is("http://127.0.0.1:10256/healthz", &[], " 200").await;
+    is("http://127.0.0.1:10256/healthz", &[], "\"nodeEligible\":true} 200").await;
+    is("http://127.0.0.1:10249/proxyMode", &[], "iptables 200").await;
     for name in [
         "kubeproxy_sync_proxy_rules_duration_seconds_count",
         "kubeproxy_sync_full_proxy_rules_duration_seconds_count",
@@ -260,18 +261,9 @@ async fn serves_ingresses_as_they_are_meant(http: &Http, folder: &Path) {
     assert!(!std::fs::read_to_string(folder.join("hosts")).expect("the file").contains("other.example"));
     assert_eq!(http.get(&format!("{path}/other")).await.expect(200)["status"], json!({"loadBalancer": {}}));
     // Whoever made them is told what is wrong with them.
-    for (reason, message) in [
-        ("ServiceNotFound", "service \"nobody\" not found"),
-        ("CertificateNotUsed", "secret \"safe\": nginx does not take it: key values mismatch"),
-    ] {
-        eventually(message, || async {
-            let events = http.get("/api/v1/namespaces/default/events").await.expect(200);
-            let events = events["items"].as_array().cloned().unwrap_or_default();
-            let told = |event: &&Value| event["reason"] == reason && event["message"] == message;
-            events.iter().find(told).filter(|event| event["involvedObject"]["kind"] == "Ingress").map(|_| ())
-        })
-        .await;
-    }
+    is_told(http, "Ingress", "ServiceNotFound", "service \"nobody\" not found").await;
+    let mismatch = "secret \"safe\": nginx does not take it: key values mismatch";
+    is_told(http, "Ingress", "CertificateNotUsed", mismatch).await;
     // With TLS, too, a host is itself only.
     let plain = ["-k", "-v", "--stderr", "-", "--resolve", "twice.example:443:192.168.77.1"];
     is("https://twice.example/page", &plain, "unrecognized name").await;
@@ -288,7 +280,24 @@ async fn leaves_names_to_whom_they_belong(http: &Http, web: &str) {
         (dns["status"]["conditions"][0]["reason"] == "HostReserved").then_some(())
     })
     .await;
+    let reserved =
+        "web.default.svc.cluster.local is a name of the cluster or of a node, and does not lead here";
+    is_told(http, "DNS", "HostReserved", reserved).await;
     answers_names(web).await;
+}
+
+/// Waits for an event.
+async fn is_told(http: &Http, kind: &str, reason: &str, message: &str) {
+    eventually(message, || async {
+        let events = http.get("/api/v1/namespaces/default/events").await.expect(200);
+        let told = |event: &Value| {
+            event["reason"] == reason
+                && event["message"] == message
+                && event["involvedObject"]["kind"] == kind
+        };
+        events["items"].as_array().is_some_and(|events| events.iter().any(told)).then_some(())
+    })
+    .await;
 }
 
 async fn puts_back_what_others_take_away(http: &Http, proxy: &Program, running: &Killed, web: &str) {

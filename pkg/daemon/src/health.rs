@@ -1,9 +1,10 @@
-//! `/healthz`, `/livez`, `/readyz` and `/metrics` over plain HTTP, for programs that serve nothing else.
+//! Pages over plain HTTP, for programs that serve nothing else: `/healthz`, `/metrics` and the like.
 
 use crate::connections::{accept, http};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -13,8 +14,25 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Serves until the token is cancelled. `metrics` gives the page of `/metrics`, in Prometheus' text format;
-/// `healthy` says why not, if the program is not.
+/// What is answered at a path.
+pub struct Page {
+    /// The answer's code.
+    pub status: StatusCode,
+    /// `text/plain` or such.
+    pub content_type: &'static str,
+    /// The page.
+    pub text: String,
+}
+
+impl Page {
+    /// A page that people read.
+    pub fn plain(status: StatusCode, text: impl Into<String>) -> Page {
+        Page { status, content_type: "text/plain; charset=utf-8", text: text.into() }
+    }
+}
+
+/// Serves `/healthz`, `/livez`, `/readyz` and `/metrics` until the token is cancelled. `metrics` gives the page of
+/// `/metrics`, in Prometheus' text format; `healthy` says why not, if the program is not.
 pub async fn serve_health<Metrics, Healthy>(
     listener: TcpListener,
     shutdown: CancellationToken,
@@ -24,13 +42,21 @@ pub async fn serve_health<Metrics, Healthy>(
     Metrics: Fn() -> String + Send + Sync + 'static,
     Healthy: Fn() -> Result<(), String> + Send + Sync + 'static,
 {
-    let pages = Arc::new((metrics, healthy));
+    serve_pages(listener, shutdown, move |path| health_page(path, &metrics, &healthy)).await;
+}
+
+/// Serves these pages until the token is cancelled.
+pub async fn serve_pages<Pages>(listener: TcpListener, shutdown: CancellationToken, pages: Pages)
+where
+    Pages: Fn(&str) -> Option<Page> + Send + Sync + 'static,
+{
+    let pages = Arc::new(pages);
     let connections = TaskTracker::new();
     while let Some(stream) = accept(&listener, &shutdown).await {
         let (pages, shutdown) = (pages.clone(), shutdown.clone());
         connections.spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| {
-                let answer = answer(request.uri().path(), &pages.0, &pages.1);
+                let answer = answer(pages(request.uri().path()));
                 async move { Ok::<_, Infallible>(answer) }
             });
             let http = http();
@@ -44,21 +70,26 @@ pub async fn serve_health<Metrics, Healthy>(
     connections.wait().await;
 }
 
-fn answer(
+fn health_page(
     path: &str,
     metrics: impl Fn() -> String,
     healthy: impl Fn() -> Result<(), String>,
-) -> Response<Full<Bytes>> {
-    let (status, body) = match path {
-        "/healthz" | "/livez" | "/readyz" => match healthy() {
-            Ok(()) => (StatusCode::OK, "ok".to_owned()),
-            Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
-        },
-        "/metrics" => (StatusCode::OK, metrics()),
-        _ => (StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
-    };
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
+) -> Option<Page> {
+    match path {
+        "/healthz" | "/livez" | "/readyz" => Some(match healthy() {
+            Ok(()) => Page::plain(StatusCode::OK, "ok"),
+            Err(why) => Page::plain(StatusCode::INTERNAL_SERVER_ERROR, why),
+        }),
+        "/metrics" => Some(Page::plain(StatusCode::OK, metrics())),
+        _ => None,
+    }
+}
+
+fn answer(page: Option<Page>) -> Response<Full<Bytes>> {
+    let page = page.unwrap_or_else(|| Page::plain(StatusCode::NOT_FOUND, "404 page not found\n"));
+    let mut response = Response::new(Full::new(Bytes::from(page.text)));
+    *response.status_mut() = page.status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
     response
 }
 
@@ -68,8 +99,8 @@ mod tests {
 
     #[test]
     fn an_unhealthy_program_says_why() {
-        let answer =
-            |path| answer(path, || "# metrics\n".to_owned(), || Err("no leader".to_owned())).status();
+        let page = |path| health_page(path, || "# metrics\n".to_owned(), || Err("no leader".to_owned()));
+        let answer = |path| answer(page(path)).status();
         assert_eq!(answer("/healthz"), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(answer("/metrics"), StatusCode::OK);
         assert_eq!(answer("/"), StatusCode::NOT_FOUND);

@@ -17,7 +17,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 pub use connections::{accept, http, secure};
-pub use health::serve_health;
+pub use health::{Page, serve_health, serve_pages};
+pub use hyper::StatusCode;
 
 /// How a program spends its time, by which it gets threads and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,7 @@ mod bridge;
 pub mod claims;
 mod cni;
 mod firewall;
+pub mod iptables;
 mod namespace;
 mod netlink;
 mod network;
@@ -26,7 +27,6 @@ pub mod overlay;
 mod records;
 mod sysctl;
 
-pub use firewall::restore;
 pub use netlink::mtu_towards;
 pub use network::{Network, NotReady};
 
@@ -186,14 +186,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// iptables refused.
-    #[error("{command}: {message}")]
-    Firewall {
-        /// The command line.
-        command: String,
-        /// What it said.
-        message: String,
-    },
+    /// The packet filter.
+    #[error(transparent)]
+    Firewall(#[from] iptables::IptablesError),
     /// The CNI configuration cannot be used.
     #[error("CNI configuration {path}: {message}")]
     CniConfig {

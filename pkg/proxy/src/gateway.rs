@@ -12,10 +12,10 @@ mod nginx;
 mod owner;
 mod sites;
 
-pub use ingress::{Classes, Troubles, ingress_points, troubles};
+pub use ingress::{Classes, ingress_points, ingress_troubles};
 pub use nginx::{CertificateFiles, Listen, render};
 pub use owner::{Owner, Reserved};
-pub use sites::{Backend, Match, PathRule, Site, Sites, dns_status, sites};
+pub use sites::{Backend, Match, PathRule, Site, Sites, Troubles, dns_status, dns_troubles, sites};
 
 use crate::record::Service;
 use std::collections::HashMap;

@@ -1,7 +1,9 @@
-//! How the proxy is doing, for `/healthz` and `/metrics`.
+//! How the proxy is doing, for `/healthz`, `/livez` and `/metrics`.
 
 use crate::node::This;
+use jiff::Timestamp;
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +27,7 @@ struct Figures {
     failures: u64,
     reload_failures: u64,
     failing_since: Option<Instant>,
-    synced_at: Option<f64>,
+    synced_at: Option<Timestamp>,
     leaving: bool,
 }
 
@@ -56,6 +58,18 @@ impl Histogram {
     }
 }
 
+impl Figures {
+    /// Whether it is healthy, and what upstream's says of itself: what is in step is so now.
+    fn health(&self) -> (bool, Value) {
+        let failing = self.failing_since.map(|since| since.elapsed());
+        let is_healthy = failing.is_none_or(|elapsed| elapsed <= UNHEALTHY_AFTER);
+        let now = Timestamp::now();
+        let updated = if is_healthy { Some(now) } else { self.synced_at };
+        let text = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
+        (is_healthy, json!({"lastUpdated": text(updated), "currentTime": text(Some(now))}))
+    }
+}
+
 impl Status {
     /// Rules are in step.
     pub fn synced(&self, took: Duration, whole: bool, rules: usize, services: usize, since: Option<Instant>) {
@@ -70,7 +84,7 @@ impl Status {
         figures.rules = rules;
         figures.services = services;
         figures.failing_since = None;
-        figures.synced_at = Some(jiff::Timestamp::now().as_millisecond() as f64 / 1000.0);
+        figures.synced_at = Some(Timestamp::now());
     }
 
     /// A node that is on its way out should get no new connections.
@@ -90,23 +104,19 @@ impl Status {
         self.0.lock().reload_failures += 1;
     }
 
-    /// Why this node should get no connections from outside: the page of `/healthz`.
-    pub fn eligible(&self) -> Result<(), String> {
-        self.healthy()?;
-        match self.0.lock().leaving {
-            true => Err("this node is on its way out".to_owned()),
-            false => Ok(()),
-        }
+    /// The page of `/healthz`, and whether all is well: rules are in step, and this node should get connections from
+    /// outside.
+    pub fn healthz(&self) -> (bool, String) {
+        let figures = self.0.lock();
+        let (is_healthy, mut page) = figures.health();
+        page["nodeEligible"] = (!figures.leaving).into();
+        (is_healthy && !figures.leaving, page.to_string())
     }
 
-    /// Why it is not healthy, if it is not: the page of `/livez`.
-    pub fn healthy(&self) -> Result<(), String> {
-        match self.0.lock().failing_since.map(|since| since.elapsed()) {
-            Some(elapsed) if elapsed > UNHEALTHY_AFTER => {
-                Err(format!("rules have been out of step for {} s", elapsed.as_secs()))
-            }
-            _ => Ok(()),
-        }
+    /// The page of `/livez`, and whether all is well: rules are in step.
+    pub fn livez(&self) -> (bool, String) {
+        let (is_healthy, page) = self.0.lock().health();
+        (is_healthy, page.to_string())
     }
 
     /// The page of `/metrics`.
@@ -143,7 +153,8 @@ impl Status {
             let _ = writeln!(out, "# TYPE {name} {kind}\n{name} {value}");
         }
         let name = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
-        let _ = writeln!(out, "# TYPE {name} gauge\n{name} {}", figures.synced_at.unwrap_or_default());
+        let synced_at = figures.synced_at.map_or(0.0, |time| time.as_millisecond() as f64 / 1000.0);
+        let _ = writeln!(out, "# TYPE {name} gauge\n{name} {synced_at}");
         out
     }
 }
@@ -167,6 +178,16 @@ mod tests {
         ] {
             assert!(page.lines().any(|found| found == line), "{line}\n{page}");
         }
-        assert_eq!(status.healthy(), Ok(()));
+        assert!(status.livez().0);
+    }
+
+    #[test]
+    fn a_node_that_leaves_is_well_but_takes_nobody() {
+        let status = Status::default();
+        let is_well = |page: (bool, String)| (page.0, page.1.contains("\"nodeEligible\":true"));
+        assert_eq!(is_well(status.healthz()), (true, true));
+        status.node(&This { leaving: true, ..This::default() });
+        assert_eq!(is_well(status.healthz()), (false, false));
+        assert!(status.livez().0);
     }
 }

@@ -99,6 +99,13 @@ fn pod_ranges(node: &Node) -> Vec<IpNet> {
     ranges
 }
 
+/// Whether this node has an IPv6 address that is not only its own.
+pub fn has_ipv6() -> bool {
+    let table = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    // The fourth column is the scope; 00 is global.
+    table.lines().any(|line| line.split_whitespace().nth(3) == Some("00"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

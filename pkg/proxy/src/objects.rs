@@ -68,6 +68,8 @@ struct Copy<S, E, N, D, I, C> {
     nodes: Vec<N>,
     dnses: Vec<D>,
     ingresses: Vec<I>,
+    /// Not in copies of older versions.
+    #[serde(default = "Vec::new")]
     classes: Vec<C>,
 }
 
@@ -119,14 +121,9 @@ impl Objects {
     }
 
     /// The hosts of DNS objects and ingresses, and where they lead.
-    pub fn sites(&self, services: &Places) -> Sites {
+    pub fn sites(&self, classes: &Classes, services: &Places) -> Sites {
         let (dnses, ingresses) = (self.dnses.list(), self.ingresses.list());
-        sites(
-            dnses.iter().map(AsRef::as_ref),
-            ingresses.iter().map(AsRef::as_ref),
-            &self.own_classes(),
-            services,
-        )
+        sites(dnses.iter().map(AsRef::as_ref), ingresses.iter().map(AsRef::as_ref), classes, services)
     }
 
     /// Waits until services are known as they are, but not for long: what was known before is better than nothing, but

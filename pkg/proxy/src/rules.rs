@@ -20,8 +20,8 @@ pub use port::{Rendered, Shared, SharedRule, port};
 
 use crate::services::ServicePort;
 use ipnet::IpNet;
+use network::iptables::Rule;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 /// The mark of packets that get another source address.
@@ -197,47 +197,39 @@ fn firewall(settings: &Settings) -> Vec<String> {
     }
 }
 
-/// Rules that are always there, as a text of checks for iptables-restore: by one that is missing it shows that somebody
-/// has flushed a chain of ours, or one that leads to ours.
-pub fn signs(settings: &Settings) -> String {
-    let shared = shared(std::iter::empty(), settings);
-    let mut text = String::new();
-    for (table, chains) in [("nat", &shared.nat), ("filter", &shared.filter)] {
-        let _ = writeln!(text, "*{table}");
-        for (_, chain, rest) in jumps().into_iter().filter(|(of, _, _)| *of == table) {
-            let _ = writeln!(text, "-C {chain} {rest}");
-        }
-        for (chain, rules) in chains {
-            let _ = rules.last().map(|rule| writeln!(text, "-C {chain} {rule}"));
-        }
-        text += "COMMIT\n";
+/// Rules that are always there: by one that is missing it shows that somebody has flushed a chain of ours, or one that
+/// leads to ours.
+pub fn signs(settings: &Settings) -> Vec<Rule> {
+    let Rules { nat, filter } = shared(std::iter::empty(), settings);
+    let mut signs = jumps();
+    for (table, chains) in [("nat", nat), ("filter", filter)] {
+        let last = |(chain, rules): (String, Vec<String>)| Some(Rule::new(table, &chain, rules.last()?));
+        signs.extend(chains.into_iter().filter_map(last));
     }
-    text
+    signs
 }
 
-/// Where packets come to our chains from: table, chain, and the rest of the rule.
-pub fn jumps() -> Vec<(&'static str, &'static str, String)> {
+/// Where packets come to our chains from.
+pub fn jumps() -> Vec<Rule> {
     let portals = "-m comment --comment \"kubernetes service portals\"";
     let external =
         "-m conntrack --ctstate NEW -m comment --comment \"kubernetes externally-visible service portals\"";
     let new = "-m conntrack --ctstate NEW";
+    let postrouting = "-m comment --comment \"kubernetes postrouting rules\"";
+    let forwarding = "-m comment --comment \"kubernetes forwarding rules\"";
     vec![
-        ("nat", "OUTPUT", format!("{portals} -j {SERVICES}")),
-        ("nat", "PREROUTING", format!("{portals} -j {SERVICES}")),
-        (
-            "nat",
-            "POSTROUTING",
-            format!("-m comment --comment \"kubernetes postrouting rules\" -j {POSTROUTING}"),
-        ),
-        ("filter", "INPUT", format!("{external} -j {EXTERNAL_SERVICES}")),
-        ("filter", "FORWARD", format!("{external} -j {EXTERNAL_SERVICES}")),
-        ("filter", "FORWARD", format!("{new} {portals} -j {SERVICES}")),
-        ("filter", "OUTPUT", format!("{new} {portals} -j {SERVICES}")),
-        ("filter", "FORWARD", format!("-m comment --comment \"kubernetes forwarding rules\" -j {FORWARD}")),
-        ("filter", "INPUT", format!("-j {FIREWALL}")),
-        ("filter", "OUTPUT", format!("-j {FIREWALL}")),
-        ("filter", "INPUT", format!("{new} -j {PROXY_FIREWALL}")),
-        ("filter", "OUTPUT", format!("{new} -j {PROXY_FIREWALL}")),
-        ("filter", "FORWARD", format!("{new} -j {PROXY_FIREWALL}")),
+        Rule::new("nat", "OUTPUT", format!("{portals} -j {SERVICES}")),
+        Rule::new("nat", "PREROUTING", format!("{portals} -j {SERVICES}")),
+        Rule::new("nat", "POSTROUTING", format!("{postrouting} -j {POSTROUTING}")),
+        Rule::new("filter", "INPUT", format!("{external} -j {EXTERNAL_SERVICES}")),
+        Rule::new("filter", "FORWARD", format!("{external} -j {EXTERNAL_SERVICES}")),
+        Rule::new("filter", "FORWARD", format!("{new} {portals} -j {SERVICES}")),
+        Rule::new("filter", "OUTPUT", format!("{new} {portals} -j {SERVICES}")),
+        Rule::new("filter", "FORWARD", format!("{forwarding} -j {FORWARD}")),
+        Rule::new("filter", "INPUT", format!("-j {FIREWALL}")),
+        Rule::new("filter", "OUTPUT", format!("-j {FIREWALL}")),
+        Rule::new("filter", "INPUT", format!("{new} -j {PROXY_FIREWALL}")),
+        Rule::new("filter", "OUTPUT", format!("{new} -j {PROXY_FIREWALL}")),
+        Rule::new("filter", "FORWARD", format!("{new} -j {PROXY_FIREWALL}")),
     ]
 }

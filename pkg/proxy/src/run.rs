@@ -8,7 +8,7 @@ mod rules;
 mod secrets;
 
 use crate::flags::Config;
-use crate::iptables::{Iptables, IptablesError};
+use crate::iptables::Iptables;
 use crate::metrics::Status;
 use crate::node::{This, peers};
 use crate::objects::Objects;
@@ -17,6 +17,7 @@ use client::{ConnectError, Informers, Panicked, Recorder};
 use complaints::Complaints;
 use futures::future::select_all;
 use health_checks::HealthChecks;
+use network::iptables::IptablesError;
 use network::{claims, overlay};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;

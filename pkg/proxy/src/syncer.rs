@@ -8,11 +8,12 @@
 //! Of what was applied only hashes are kept. After a failure nothing is believed, and everything is written again.
 
 use crate::conntrack::{self, Stale};
-use crate::iptables::{Iptables, IptablesError};
+use crate::iptables::Iptables;
 use crate::rules::{self, Rendered, Settings, SharedRule, Table};
 use crate::services::ServicePort;
 use client::Key;
 use network::Protocol;
+use network::iptables::IptablesError;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::{self, Write as _};
@@ -176,7 +177,7 @@ impl Syncer {
 
     /// Looks whether the rules are still there; if not, the next sync writes all of them.
     pub async fn look(&mut self) -> Result<bool, IptablesError> {
-        let intact = self.iptables.has(&rules::signs(&self.settings)).await?;
+        let intact = self.iptables.has_all(&rules::signs(&self.settings)).await?;
         self.whole |= !intact;
         Ok(intact)
     }

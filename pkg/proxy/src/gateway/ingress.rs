@@ -1,6 +1,6 @@
 //! Ingresses: which are ours, what they lead to, and what is said of them.
 
-use super::{Backend, Match, Owner, Reserved, Services, Sites};
+use super::{Backend, Match, Owner, Reserved, Services, Sites, Troubles};
 use api::kinds::networking::ingress::CLASS_ANNOTATION;
 use api::kinds::networking::ingress_class::{OWN_CLASS, OWN_CONTROLLER};
 use k8s_openapi::api::networking::v1::{
@@ -103,11 +103,8 @@ fn backend_of(namespace: &str, backend: &IngressBackend, services: &Services) ->
     )
 }
 
-/// What keeps an ingress from being served as it asks: reasons, each with a sentence.
-pub type Troubles = BTreeSet<(&'static str, String)>;
-
 /// What is wrong with an ingress. `certificate` says what is wrong with a Secret of its namespace.
-pub fn troubles(
+pub fn ingress_troubles(
     ingress: &Ingress,
     services: &Services,
     sites: &Sites,
@@ -202,7 +199,8 @@ mod tests {
             ("PathTaken", "localhost/: it leads where DNS ns/first says, which is older".to_owned()),
             ("ServiceNotFound", "service \"pay\" not found".to_owned()),
         ];
-        let found = troubles(&object, &Services::default(), &sites, &Reserved::default(), certificate);
+        let found =
+            ingress_troubles(&object, &Services::default(), &sites, &Reserved::default(), certificate);
         assert_eq!(found, expected.into());
     }
 

@@ -1,12 +1,12 @@
 //! Which hosts and paths there are, and where they lead.
 
 use super::{Classes, Owner, Reserved, Services, ingress};
-use api::kinds::minik8s::dns::{DNS, DNSStatus, DNSSubpathStatus};
+use api::kinds::minik8s::dns::{DNS, DNSStatus, DNSSubpath, DNSSubpathStatus};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use percent_encoding::percent_decode_str;
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 /// No word of nginx's configuration may be longer than 4096 bytes; one that is would keep back everybody's changes.
 const LONGEST_PATH: usize = 2000;
@@ -159,6 +159,40 @@ pub fn sites<'a>(
     all
 }
 
+/// What keeps an object from being served as it asks: reasons, each with a sentence.
+pub type Troubles = BTreeSet<Trouble>;
+/// A reason, and a sentence.
+pub type Trouble = (&'static str, String);
+
+/// Where each path of a DNS object leads, or why nowhere.
+fn paths_of(dns: &DNS, services: &Services, sites: &Sites) -> Vec<(String, Result<IpAddr, Trouble>)> {
+    let owner = Owner::of("DNS", &dns.metadata);
+    let host = dns.spec.host.to_ascii_lowercase();
+    let path = |subpath: &DNSSubpath| {
+        let found = services.find(&owner.namespace, &subpath.service, Some(subpath.port), None);
+        let place = format!("{host}{}", subpath.path);
+        let taken = sites.taken_from(&owner).find(|(taken, _)| *taken == place);
+        let leads = match (found, taken) {
+            (Backend::Missing(reason, message), _) => Err((reason, message)),
+            (Backend::At(_), Some((_, other))) => Err(other.has_it()),
+            (Backend::At(address), None) => Ok(address.ip()),
+        };
+        (subpath.path.clone(), leads)
+    };
+    dns.spec.subpaths.iter().map(path).collect()
+}
+
+/// What is wrong with a DNS object: its host, and each of its paths. The first is what its condition says.
+pub fn dns_troubles(dns: &DNS, services: &Services, sites: &Sites, reserved: &Reserved) -> Vec<Trouble> {
+    let host = dns.spec.host.to_ascii_lowercase();
+    let of_host = reserved.holds(&host).then(|| reserved.trouble(&host));
+    let of_paths = paths_of(dns, services, sites).into_iter().filter_map(|(path, leads)| {
+        let (reason, message) = leads.err()?;
+        Some((reason, format!("{path}: {message}")))
+    });
+    of_host.into_iter().chain(of_paths).collect()
+}
+
 /// What a DNS object's status should say. The time of a condition that stays is kept.
 pub fn dns_status(
     dns: &DNS,
@@ -167,25 +201,12 @@ pub fn dns_status(
     reserved: &Reserved,
     now: Time,
 ) -> DNSStatus {
-    let owner = Owner::of("DNS", &dns.metadata);
-    let host = dns.spec.host.to_ascii_lowercase();
-    let mut subpaths = Vec::new();
-    let mut trouble = reserved.holds(&host).then(|| reserved.trouble(&host));
-    for subpath in &dns.spec.subpaths {
-        let found = services.find(&owner.namespace, &subpath.service, Some(subpath.port), None);
-        let place = format!("{host}{}", subpath.path);
-        let taken = sites.taken_from(&owner).find(|(taken, _)| *taken == place);
-        let (cluster_ip, fault) = match (found, taken) {
-            (Backend::Missing(reason, message), _) => (String::new(), Some((reason, message))),
-            (Backend::At(_), Some((_, other))) => (String::new(), Some(other.has_it())),
-            (Backend::At(address), None) => (address.ip().to_string(), None),
-        };
-        let message = fault.as_ref().map_or_else(String::new, |(_, message)| message.clone());
-        if let Some((reason, message)) = fault {
-            trouble.get_or_insert((reason, format!("{}: {message}", subpath.path)));
-        }
-        subpaths.push(DNSSubpathStatus { path: subpath.path.clone(), cluster_ip, message });
-    }
+    let subpath = |(path, leads): (String, Result<IpAddr, Trouble>)| match leads {
+        Ok(address) => DNSSubpathStatus { path, cluster_ip: address.to_string(), message: String::new() },
+        Err((_, message)) => DNSSubpathStatus { path, cluster_ip: String::new(), message },
+    };
+    let subpaths = paths_of(dns, services, sites).into_iter().map(subpath).collect();
+    let trouble = dns_troubles(dns, services, sites, reserved).into_iter().next();
     let (status, (reason, message)) = match trouble {
         None => ("True", ("AllPathsServed", "every path leads to a service".to_owned())),
         Some(trouble) => ("False", trouble),

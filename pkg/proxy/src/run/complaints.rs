@@ -1,16 +1,16 @@
-//! Tells the owners of ingresses what is wrong with them: an event for each trouble when it begins. All nodes see the same, so
-//! one of them speaks.
+//! Tells the owners of DNS objects and ingresses what is wrong with them: an event for each trouble when it begins. All nodes
+//! see the same, so one of them speaks.
 
 use crate::gateway::Troubles;
-use client::{EventType, Key, Recorder};
-use k8s_openapi::api::networking::v1::Ingress;
-use kube::Resource;
+use client::{EventType, Recorder};
+use k8s_openapi::api::core::v1::ObjectReference;
 use std::collections::HashMap;
 
 /// What has been said.
 pub struct Complaints {
     recorder: Recorder,
-    said: HashMap<Key, Troubles>,
+    /// By the objects' uids.
+    said: HashMap<String, Troubles>,
 }
 
 impl Complaints {
@@ -19,15 +19,16 @@ impl Complaints {
         Complaints { recorder, said: HashMap::new() }
     }
 
-    /// These are all ingresses, with what is wrong with them now.
-    pub fn tell<'a>(&mut self, ingresses: impl Iterator<Item = (&'a Ingress, Troubles)>) {
+    /// These are all objects, with what is wrong with them now.
+    pub fn tell(&mut self, objects: impl Iterator<Item = (ObjectReference, Troubles)>) {
         let mut now = HashMap::new();
-        for (ingress, troubles) in ingresses.filter(|(_, troubles)| !troubles.is_empty()) {
-            let key = Key::of(ingress);
-            for (reason, message) in troubles.iter().filter(|trouble| !self.knows(&key, trouble)) {
-                self.recorder.event(ingress.object_ref(&()), EventType::Warning, *reason, message);
+        for (object, troubles) in objects.filter(|(_, troubles)| !troubles.is_empty()) {
+            let uid = object.uid.clone().unwrap_or_default();
+            let said = self.said.remove(&uid).unwrap_or_default();
+            for (reason, message) in troubles.difference(&said) {
+                self.recorder.event(object.clone(), EventType::Warning, *reason, message);
             }
-            now.insert(key, troubles);
+            now.insert(uid, troubles);
         }
         self.said = now;
     }
@@ -35,9 +36,5 @@ impl Complaints {
     /// Somebody else speaks.
     pub fn be_silent(&mut self) {
         self.said.clear();
-    }
-
-    fn knows(&self, key: &Key, trouble: &(&'static str, String)) -> bool {
-        self.said.get(key).is_some_and(|said| said.contains(trouble))
     }
 }

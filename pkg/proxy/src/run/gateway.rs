@@ -4,10 +4,11 @@ use super::complaints::Complaints;
 use super::secrets::Secrets;
 use crate::flags::Config;
 use crate::gateway::{
-    Classes, Listen, Reserved, Services, Sites, dns_status, ingress_points, render, troubles,
+    Classes, Listen, Reserved, Services, Sites, dns_status, dns_troubles, ingress_points, ingress_troubles,
+    render,
 };
 use crate::metrics::Status;
-use crate::node::{This, addresses};
+use crate::node::{This, addresses, has_ipv6};
 use crate::objects::Objects;
 use crate::web::Web;
 use api::kinds::minik8s::dns::DNS;
@@ -16,7 +17,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -49,7 +50,7 @@ pub async fn keep(
         let known = objects.services.is_known() && (objects.dnses.is_known() || is_foreign(&client).await);
         if known {
             let seen = Seen::now(config, objects);
-            let listen = Listen { http: ports.0, https: ports.1, ipv6: super::rules::has_ipv6() };
+            let listen = Listen { http: ports.0, https: ports.1, ipv6: has_ipv6() };
             step(&web, listen, &mut secrets, &seen, status).await;
             let this = This::find(&config.node, &objects.nodes.list());
             hosts(config, &this, &seen);
@@ -90,10 +91,11 @@ struct Seen {
 impl Seen {
     fn now(config: &Config, objects: &Objects) -> Seen {
         let services = Services::new(objects.services.list().iter().map(AsRef::as_ref));
+        let classes = objects.own_classes();
         Seen {
-            sites: objects.sites(&services),
+            sites: objects.sites(&classes, &services),
             services,
-            classes: objects.own_classes(),
+            classes,
             reserved: objects.reserved(&config.cluster_domain),
         }
     }
@@ -140,13 +142,19 @@ fn hosts(config: &Config, this: &This, seen: &Seen) {
 }
 
 fn complain(complaints: &mut Complaints, secrets: &Secrets, seen: &Seen, objects: &Objects) {
-    let ingresses = objects.ingresses.list();
-    let ours = ingresses.iter().filter(|ingress| seen.classes.have(ingress));
-    complaints.tell(ours.map(|ingress| {
+    let Seen { services, sites, classes, reserved } = seen;
+    let (dnses, ingresses) = (objects.dnses.list(), objects.ingresses.list());
+    let of_dnses = dnses.iter().map(|dns| {
+        let troubles = dns_troubles(dns, services, sites, reserved);
+        (dns.object_ref(&()), troubles.into_iter().collect())
+    });
+    let ours = ingresses.iter().filter(|ingress| classes.have(ingress));
+    let of_ingresses = ours.map(|ingress| {
         let namespace = ingress.metadata.namespace.as_deref().unwrap_or_default();
         let certificate = |name: &str| secrets.trouble(&Key::new(namespace, name));
-        (ingress.as_ref(), troubles(ingress, &seen.services, &seen.sites, &seen.reserved, certificate))
-    }));
+        (ingress.object_ref(&()), ingress_troubles(ingress, services, sites, reserved, certificate))
+    });
+    complaints.tell(of_dnses.chain(of_ingresses));
 }
 
 async fn statuses(client: &Client, seen: &Seen, objects: &Objects) {

@@ -96,7 +96,7 @@ async fn answer(
     let Some(listener) = listen(port, &key, &stop).await else { return };
     while let Some(stream) = daemon::accept(&listener, &stop).await {
         let local = checks.lock().get(&key).map_or(0, |check| check.local);
-        let text = page(&key, local, status.healthy().is_ok());
+        let text = page(&key, local, status.livez().0);
         let stop = stop.clone();
         tokio::spawn(async move {
             tokio::select! {

@@ -54,7 +54,7 @@ async fn keep(zone: SharedZone, config: &Config, objects: &Objects, shutdown: &C
 }
 
 fn make(config: &Config, objects: &Objects) -> Zone {
-    let sites = objects.sites(&Services::default());
+    let sites = objects.sites(&objects.own_classes(), &Services::default());
     let this = This::find(&config.node, &objects.nodes.list());
     Zone::new(
         &config.cluster_domain,

@@ -3,15 +3,16 @@
 use super::RETRY;
 use super::health_checks::HealthChecks;
 use crate::flags::Config;
-use crate::iptables::{Iptables, IptablesError};
+use crate::iptables::Iptables;
 use crate::metrics::Status;
-use crate::node::This;
+use crate::node::{This, has_ipv6};
 use crate::objects::{Dirty, Objects};
 use crate::rules::Settings;
 use crate::services::{ServicePort, ports_of};
 use crate::syncer::Syncer;
 use client::Key;
 use ipnet::IpNet;
+use network::iptables::IptablesError;
 use network::{claims, overlay};
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -130,7 +131,8 @@ async fn sync(
     for syncer in &mut filter.families {
         let whole = syncer.needs_all();
         if whole {
-            keys = objects.services.list().iter().map(|service| Key::of(service.as_ref())).collect();
+            // Beside those that have changed, which may be gone: another family may need no more than them.
+            keys.extend(objects.services.list().iter().map(|service| Key::of(service.as_ref())));
         }
         if keys.is_empty() && !whole {
             continue;
@@ -196,11 +198,4 @@ fn settings(config: &Config, ipv6: bool, this: &This) -> Settings {
         node_port_addresses: config.node_port_addresses.clone(),
         localhost_node_ports: config.localhost_node_ports,
     }
-}
-
-/// Whether this node has an IPv6 address that is not only its own.
-pub(super) fn has_ipv6() -> bool {
-    let table = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
-    // The fourth column is the scope; 00 is global.
-    table.lines().any(|line| line.split_whitespace().nth(3) == Some("00"))
 }
