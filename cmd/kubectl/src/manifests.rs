@@ -180,10 +180,15 @@ impl Manifests {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         let found = self.find(&self.all[index].value).cloned();
-        let kinds = self.catalogue.all().iter().map(|resource| resource.kind.as_str());
-        let close =
-            crate::suggest::closest(self.all[index].value["kind"].as_str().unwrap_or_default(), kinds);
-        let hint = close.map(|kind| format!(" (did you mean {kind:?}?)")).unwrap_or_default();
+        let kind = self.all[index].value["kind"].as_str().unwrap_or_default();
+        let hint = match self.catalogue.of_kind(kind) {
+            Some(other) => format!(" (this server has it in version {:?})", other.api_version()),
+            None => {
+                let kinds = self.catalogue.all().iter().map(|resource| resource.kind.as_str());
+                let close = crate::suggest::closest(kind, kinds);
+                close.map(|kind| format!(" (did you mean {kind:?}?)")).unwrap_or_default()
+            }
+        };
         let manifest = &mut self.all[index];
         let text = |field: &str| manifest.value[field].as_str().unwrap_or_default().to_owned();
         let resource = found.with_context(|| {

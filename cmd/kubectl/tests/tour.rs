@@ -13,6 +13,16 @@ async fn a_tour_of_our_kubectl() {
     run_script(script).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_has_moved_is_found() {
+    let mut script = Command::new("sh");
+    script.env("KUBECTL", env!("CARGO_BIN_EXE_kubectl")).arg("-c").arg(
+        r#"printf 'apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: old}\n' | "$KUBECTL" apply -f - 2>&1 |
+        grep -F 'in version "extensions/v1beta1" (this server has it in version "networking.k8s.io/v1")'"#,
+    );
+    run_script(script).await;
+}
+
 /// Compared are those of the same version: in older ones some words are others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ours_and_upstreams_print_the_same() {
