@@ -102,9 +102,25 @@ pub async fn attach(config: &Config, ranges: &[IpNet], record: &Record) -> Resul
     let gateways: Vec<IpAddr> =
         addresses.iter().filter_map(|address| gateway_for(*address, ranges)).collect();
     namespace::inside(&record.netns, move || inside(addresses_inside, gateways)).await?;
+    open_ports(config, record).await
+}
+
+/// Leads host ports to the pod.
+pub async fn open_ports(config: &Config, record: &Record) -> Result<()> {
+    let By::Bridge { addresses, .. } = &record.by else { return Ok(()) };
     for address in addresses {
         let iptables = firewall::for_family(config, address.is_ipv6());
         iptables.open_ports(&record.pod, *address, &record.host_ports).await?;
+    }
+    Ok(())
+}
+
+/// The reverse.
+pub async fn close_ports(config: &Config, record: &Record) -> Result<()> {
+    let By::Bridge { addresses, .. } = &record.by else { return Ok(()) };
+    for address in addresses.iter().filter(|_| !record.host_ports.is_empty()) {
+        let iptables = firewall::for_family(config, address.is_ipv6());
+        iptables.close_ports(&record.pod, *address, &record.host_ports).await?;
     }
     Ok(())
 }
@@ -155,13 +171,8 @@ impl Removals {
 
 /// Removes what the record says, so far as it is there.
 pub async fn detach(config: &Config, record: &Record, removals: &Removals) -> Result<()> {
-    let By::Bridge { veth, addresses } = &record.by else { return Ok(()) };
-    if !record.host_ports.is_empty() {
-        for address in addresses {
-            let iptables = firewall::for_family(config, address.is_ipv6());
-            iptables.close_ports(&record.pod, *address, &record.host_ports).await?;
-        }
-    }
+    let By::Bridge { veth, .. } = &record.by else { return Ok(()) };
+    close_ports(config, record).await?;
     // The namespace may live on in a process; its device must not, since its address will be another pod's.
     removals.remove(veth).await?;
     namespace::remove(&record.netns)

@@ -70,6 +70,11 @@ impl Iptables {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Whether the kernel has a table.
+    pub async fn probe(&self, table: &str) -> Result<()> {
+        self.run(table, &["-n", "-L", "POSTROUTING"]).await
+    }
+
     /// Applies a text of tables and chains.
     pub async fn restore(&self, text: &str) -> Result<()> {
         let program = format!("{}-restore", self.program);

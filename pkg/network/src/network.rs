@@ -6,6 +6,7 @@ use crate::{Attachment, Config, HostPort, PodId, Result, bridge, cni, overlay};
 use ipnet::IpNet;
 use parking::Ranges;
 use std::path::PathBuf;
+use tokio::sync::RwLock;
 
 /// Why pods cannot be attached yet; the text is what the node's Ready condition says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +26,8 @@ pub struct Network {
     records: Records,
     ranges: Ranges,
     removals: Removals,
+    /// Many may detach at once, but not while rules are put back.
+    detaching: RwLock<()>,
 }
 
 impl Network {
@@ -32,7 +35,13 @@ impl Network {
     /// attached yet; everything can be detached.
     pub fn new(config: Config) -> Result<Network> {
         let records = Records::open(&config.state_dir)?;
-        Ok(Network { config, records, ranges: Ranges::default(), removals: Removals::default() })
+        Ok(Network {
+            config,
+            records,
+            ranges: Ranges::default(),
+            removals: Removals::default(),
+            detaching: RwLock::default(),
+        })
     }
 
     /// The node's pod ranges (`spec.podCIDRs`), one per family of addresses. Prepares the bridge, unless CNI plugins
@@ -94,6 +103,7 @@ impl Network {
 
     /// Takes everything from the pod. A pod that has nothing is fine.
     pub async fn detach(&self, pod: &PodId) -> Result<()> {
+        let _with_others = self.detaching.read().await;
         let Some(record) = self.records.get(&pod.uid)? else { return Ok(()) };
         match record.by {
             By::Bridge { .. } => bridge::detach(&self.config, &record, &self.removals).await?,
@@ -137,13 +147,15 @@ impl Network {
     }
 
     async fn prepare_bridge(&self, ranges: &[IpNet]) -> Result<()> {
+        // Nobody is detached meanwhile, whose ports would be opened again.
+        let _alone = self.detaching.write().await;
         let records = self.records.all()?;
         let kept: Vec<_> = records.iter().flat_map(addresses).collect();
         bridge::prepare(&self.config, ranges, &kept).await?;
         // Rules do not survive a reboot, or a firewall that was started anew.
         for record in records.iter().filter(|record| !record.host_ports.is_empty()) {
-            if matches!(record.by, By::Bridge { .. }) && crate::namespace::is_namespace(&record.netns) {
-                bridge::attach(&self.config, ranges, record).await?;
+            if crate::namespace::is_namespace(&record.netns) {
+                bridge::open_ports(&self.config, record).await?;
             }
         }
         Ok(())

@@ -1,54 +1,100 @@
 //! What the kernel remembers of connectionless protocols: a datagram follows the way of the one before it, also when
-//! the endpoint is gone. So that is forgotten when endpoints go.
+//! the endpoint is gone, or when there was none. Such ways are forgotten; all others stay.
+//!
+//! ```text
+//! conntrack -L ──> [Way] ── is its end still an endpoint of the service? ── no ──> conntrack -D
+//! ```
 
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use tokio::process::Command;
 
-/// A remembered way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stale {
-    /// To which address of the service; any of the node's if none.
-    pub address: Option<IpAddr>,
-    /// To which port.
-    pub port: u16,
-    /// To which endpoint; if none, all ways.
-    pub endpoint: Option<IpAddr>,
+/// Where datagrams are sent to: an address of a service, or any of the node's, and a port.
+pub type Target = (Option<IpAddr>, u16);
+
+/// Who answers there now.
+pub type Endpoints = HashMap<Target, HashSet<IpAddr>>;
+
+/// A remembered way: where datagrams were sent to, and where answers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Way {
+    address: IpAddr,
+    port: u16,
+    end: IpAddr,
 }
 
-/// Forgets them. What cannot be forgotten times out after half a minute of silence, so failures are only logged.
-pub async fn flush(stale: &[Stale]) {
-    for stale in stale {
-        let mut command = Command::new("conntrack");
-        command.args(arguments(stale)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        match command.kill_on_drop(true).output().await {
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                if !output.status.success() && !said.contains("0 flow entries") {
-                    tracing::warn!(?stale, %said, "conntrack");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot run conntrack: is the package installed? UDP clients may wait");
-                return;
-            }
+/// Forgets what leads to somebody else than these. What cannot be forgotten times out after half a minute of silence, so
+/// failures are only logged.
+pub async fn clean(endpoints: &Endpoints, ipv6: bool) {
+    let Some(output) = conntrack("-L", &[], ipv6).await else { return };
+    let listed = String::from_utf8_lossy(&output.stdout);
+    let local = local_addresses();
+    let ways = listed.lines().filter_map(read);
+    let stale: BTreeSet<Way> = ways.filter(|way| is_stale(way, endpoints, &local)).collect();
+    for way in stale {
+        let Some(output) = conntrack("-D", &place_of(&way), ipv6).await else { return };
+        let said = String::from_utf8_lossy(&output.stderr);
+        // It may have ended by itself.
+        if !output.status.success() && !said.contains("0 flow entries") {
+            tracing::warn!(?way, %said, "conntrack");
         }
     }
 }
 
-fn arguments(stale: &Stale) -> Vec<String> {
-    let mut arguments: Vec<String> = ["-D", "-p", "udp"].map(str::to_owned).into();
-    if let Some(address) = stale.address {
-        arguments.extend(["--orig-dst".to_owned(), address.to_string()]);
+/// A way of a service whose end is none of its endpoints; whatever is no service's is nobody's business.
+fn is_stale(way: &Way, endpoints: &Endpoints, local: &HashSet<IpAddr>) -> bool {
+    let of_service = endpoints.get(&(Some(way.address), way.port));
+    let of_node = || endpoints.get(&(None, way.port)).filter(|_| local.contains(&way.address));
+    let found = of_service.or_else(of_node);
+    found.is_some_and(|endpoints| !endpoints.contains(&way.end))
+}
+
+/// A line such as `udp 17 29 src=10.0.0.1 dst=10.96.0.10 sport=1234 dport=53 src=10.244.0.5 dst=10.0.0.1 …`: there, and
+/// back.
+fn read(line: &str) -> Option<Way> {
+    let values = |name: &'static str| {
+        let words =
+            line.split_whitespace().filter_map(move |word| word.strip_prefix(name)?.strip_prefix('='));
+        words.map(str::to_owned)
+    };
+    Some(Way {
+        address: values("dst").next()?.parse().ok()?,
+        port: values("dport").next()?.parse().ok()?,
+        end: values("src").nth(1)?.parse().ok()?,
+    })
+}
+
+/// The addresses of this node, at which node ports are.
+fn local_addresses() -> HashSet<IpAddr> {
+    let of = |interface: InterfaceAddress| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    };
+    getifaddrs().map(|interfaces| interfaces.filter_map(of).collect()).unwrap_or_default()
+}
+
+fn place_of(way: &Way) -> Vec<String> {
+    let Way { address, port, end } = way;
+    format!("--orig-dst {address} --orig-port-dst {port} --reply-src {end}")
+        .split(' ')
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What it says; none if it cannot be run.
+async fn conntrack(verb: &str, place: &[String], ipv6: bool) -> Option<Output> {
+    let mut command = Command::new("conntrack");
+    command.args([verb, "-p", "udp", "-f", if ipv6 { "ipv6" } else { "ipv4" }]).args(place);
+    match command.stdin(Stdio::null()).kill_on_drop(true).output().await {
+        Ok(output) => Some(output),
+        Err(error) => {
+            tracing::warn!(%error, "cannot run conntrack: is the package installed? UDP clients may wait");
+            None
+        }
     }
-    arguments.extend(["--orig-port-dst".to_owned(), stale.port.to_string()]);
-    if let Some(endpoint) = stale.endpoint {
-        arguments.extend(["--dst-nat".to_owned(), endpoint.to_string()]);
-    }
-    if stale.address.or(stale.endpoint).is_some_and(|address| address.is_ipv6()) {
-        arguments.extend(["-f".to_owned(), "ipv6".to_owned()]);
-    }
-    arguments
 }
 
 #[cfg(test)]
@@ -56,18 +102,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_named_as_conntrack_wants_them() {
-        let check = |address: Option<&str>, endpoint: Option<&str>, expected: &str| {
-            let parse = |text: &str| text.parse().unwrap();
-            let stale = Stale { address: address.map(parse), port: 53, endpoint: endpoint.map(parse) };
-            assert_eq!(arguments(&stale).join(" "), expected);
+    fn only_ways_of_services_to_somebody_else_are_stale() {
+        let parse = |text: &str| text.parse::<IpAddr>().unwrap();
+        let endpoints: Endpoints = [
+            ((Some(parse("10.96.0.10")), 53), [parse("10.244.0.5")].into()),
+            ((Some(parse("10.96.0.11")), 53), HashSet::new()),
+            ((None, 30053), [parse("10.244.0.5")].into()),
+        ]
+        .into();
+        let check = |line: &str, expected: &str| {
+            let way = read(line).filter(|way| is_stale(way, &endpoints, &[parse("192.168.1.1")].into()));
+            assert_eq!(way.map(|way| place_of(&way).join(" ")).unwrap_or_default(), expected, "{line}");
         };
+        let line = |dst: &str, port: u16, end: &str| {
+            format!(
+                "udp      17 29 src=10.0.0.1 dst={dst} sport=1234 dport={port} [UNREPLIED] src={end} dst=10.0.0.1 sport=53 dport=1234 mark=0 use=1"
+            )
+        };
+        check(&line("10.96.0.10", 53, "10.244.0.5"), "");
         check(
-            Some("10.96.0.10"),
-            Some("10.1.1.1"),
-            "-D -p udp --orig-dst 10.96.0.10 --orig-port-dst 53 --dst-nat 10.1.1.1",
+            &line("10.96.0.10", 53, "10.244.0.6"),
+            "--orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.244.0.6",
         );
-        check(Some("fd00::a"), None, "-D -p udp --orig-dst fd00::a --orig-port-dst 53 -f ipv6");
-        check(None, Some("10.1.1.1"), "-D -p udp --orig-port-dst 53 --dst-nat 10.1.1.1");
+        // It began before anybody answered, and was led nowhere.
+        check(
+            &line("10.96.0.10", 53, "10.96.0.10"),
+            "--orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.96.0.10",
+        );
+        check(
+            &line("10.96.0.11", 53, "10.244.0.5"),
+            "--orig-dst 10.96.0.11 --orig-port-dst 53 --reply-src 10.244.0.5",
+        );
+        check(
+            &line("192.168.1.1", 30053, "10.244.0.9"),
+            "--orig-dst 192.168.1.1 --orig-port-dst 30053 --reply-src 10.244.0.9",
+        );
+        check(&line("192.168.1.1", 30053, "10.244.0.5"), "");
+        check(&line("10.96.0.77", 30053, "10.244.0.9"), "");
+        check(&line("8.8.8.8", 53, "8.8.8.8"), "");
+        check("conntrack v1.4.7 (conntrack-tools): 0 flow entries have been shown.", "");
     }
 }

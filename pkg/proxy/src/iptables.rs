@@ -17,6 +17,7 @@ impl Iptables {
     pub async fn find(program: &str) -> Result<Iptables> {
         let programs = Programs::new(program);
         let nft = programs.version().await?.contains("nf_tables");
+        programs.probe("nat").await?;
         Ok(Iptables { programs, nft })
     }
 

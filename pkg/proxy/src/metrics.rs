@@ -71,7 +71,7 @@ impl Figures {
 }
 
 impl Status {
-    /// Rules are in step.
+    /// Rules of one family of addresses were brought into step.
     pub fn synced(&self, took: Duration, whole: bool, rules: usize, services: usize, since: Option<Instant>) {
         let mut figures = self.0.lock();
         figures.sync.observe(took);
@@ -83,13 +83,17 @@ impl Status {
         }
         figures.rules = rules;
         figures.services = services;
-        figures.failing_since = None;
         figures.synced_at = Some(Timestamp::now());
     }
 
     /// A node that is on its way out should get no new connections.
     pub fn node(&self, this: &This) {
         self.0.lock().leaving = this.leaving;
+    }
+
+    /// All rules are in step.
+    pub fn is_in_step(&self) {
+        self.0.lock().failing_since = None;
     }
 
     /// Rules could not be brought into step.

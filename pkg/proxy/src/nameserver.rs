@@ -37,16 +37,18 @@ const LARGEST_DATAGRAM: u16 = 1232;
 /// The names of the moment; swapped as a whole.
 pub type SharedZone = Arc<RwLock<Arc<Zone>>>;
 
-/// Serves names on these sockets until shutdown. Without `upstream`, names outside the cluster are refused.
+/// Who is asked for names outside the cluster; without anybody they are refused. Others may come at any time.
+pub type Upstream = Arc<RwLock<Option<TokioResolver>>>;
+
+/// Serves names on these sockets until shutdown.
 pub async fn serve(
     zone: SharedZone,
-    upstream: Vec<SocketAddr>,
+    upstream: Upstream,
     udp: Vec<UdpSocket>,
     tcp: Vec<TcpListener>,
     shutdown: CancellationToken,
 ) {
-    let resolver = if upstream.is_empty() { None } else { resolver(upstream) };
-    let mut server = Server::new(Handler { zone, resolver, turn: AtomicUsize::new(0) });
+    let mut server = Server::new(Handler { zone, upstream, turn: AtomicUsize::new(0) });
     udp.into_iter().for_each(|socket| server.register_socket(socket));
     tcp.into_iter().for_each(|listener| server.register_listener(listener, IDLE, RESPONSES));
     shutdown.cancelled().await;
@@ -75,7 +77,11 @@ pub fn at_port(address: IpAddr) -> SocketAddr {
     SocketAddr::new(address, 53)
 }
 
-fn resolver(upstream: Vec<SocketAddr>) -> Option<TokioResolver> {
+/// Asks these, and remembers what they say.
+pub fn resolver(upstream: Vec<SocketAddr>) -> Option<TokioResolver> {
+    if upstream.is_empty() {
+        return None;
+    }
     let server = |address: SocketAddr| {
         let mut server = NameServerConfig::udp_and_tcp(address.ip());
         server.connections.iter_mut().for_each(|connection| connection.port = address.port());
@@ -100,7 +106,7 @@ fn resolver(upstream: Vec<SocketAddr>) -> Option<TokioResolver> {
 
 struct Handler {
     zone: SharedZone,
-    resolver: Option<TokioResolver>,
+    upstream: Upstream,
     /// Whose turn it is to be the first of several addresses, which most clients take.
     turn: AtomicUsize,
 }
@@ -158,6 +164,7 @@ impl Handler {
                 soa: authority(&zone),
                 ..Reply::default()
             },
+            Answer::NotYet => Reply { code: Some(ResponseCode::ServFail), ..Reply::default() },
             Answer::Alias(target) => self.alias(name, &target, kind).await,
             Answer::Elsewhere => self.upstream(name, kind).await,
         }
@@ -174,13 +181,13 @@ impl Handler {
             Answer::Records(records, _) => encode(&records),
             Answer::Elsewhere => self.upstream(&target, kind).await.answers,
             // Aliases of aliases are the client's to follow.
-            Answer::Alias(_) | Answer::NoSuchName => Vec::new(),
+            Answer::Alias(_) | Answer::NoSuchName | Answer::NotYet => Vec::new(),
         };
         Reply { ours: true, answers: std::iter::once(alias).chain(rest).collect(), ..Reply::default() }
     }
 
     async fn upstream(&self, name: &Name, kind: RecordType) -> Reply {
-        let Some(resolver) = &self.resolver else {
+        let Some(resolver) = self.upstream.read().clone() else {
             return Reply { code: Some(ResponseCode::Refused), ..Reply::default() };
         };
         match resolver.lookup(name.clone(), kind).await {
@@ -223,7 +230,7 @@ impl RequestHandler for Handler {
         };
         let mut metadata = Metadata::response_from_request(&request.metadata);
         metadata.authoritative = reply.ours;
-        metadata.recursion_available = self.resolver.is_some();
+        metadata.recursion_available = self.upstream.read().is_some();
         metadata.response_code = reply.code.unwrap_or(ResponseCode::NoError);
         if request.protocol() == Protocol::Udp {
             let longest = offered.as_ref().map_or(SMALLEST_DATAGRAM, Edns::max_payload);
@@ -300,6 +307,7 @@ mod tests {
         };
         let (address, stop) = (udp.local_addr().unwrap(), CancellationToken::new());
         let zone: SharedZone = Arc::new(RwLock::new(Arc::new(zone)));
+        let upstream = Arc::new(RwLock::new(resolver(upstream)));
         tokio::spawn(serve(zone, upstream, vec![udp], vec![tcp], stop.clone()));
         (address, stop)
     }

@@ -68,6 +68,8 @@ pub struct Settings {
     pub node_port_addresses: Vec<IpNet>,
     /// Whether node ports also listen on 127.0.0.1.
     pub localhost_node_ports: bool,
+    /// Where this node is: endpoints that are meant for it are preferred.
+    pub zone: Option<String>,
 }
 
 impl Settings {
@@ -81,6 +83,7 @@ impl Settings {
             overlay: None,
             node_port_addresses: Vec::new(),
             localhost_node_ports: true,
+            zone: None,
         }
     }
 
@@ -139,6 +142,7 @@ pub fn shared<'a>(rules: impl Iterator<Item = &'a SharedRule> + Clone, settings:
         (PROXY_FIREWALL, gather(Shared::Firewall)),
         (FORWARD, forward()),
         (FIREWALL, firewall(settings)),
+        (NODE_PORTS, gather(Shared::HealthChecks)),
     ];
     let table = |chains: Vec<(&str, Vec<String>)>| -> Table {
         chains.into_iter().map(|(name, rules)| (name.to_owned(), rules)).collect()
@@ -215,6 +219,7 @@ pub fn jumps() -> Vec<Rule> {
     let external =
         "-m conntrack --ctstate NEW -m comment --comment \"kubernetes externally-visible service portals\"";
     let new = "-m conntrack --ctstate NEW";
+    let health = "-m comment --comment \"kubernetes health check service ports\"";
     let postrouting = "-m comment --comment \"kubernetes postrouting rules\"";
     let forwarding = "-m comment --comment \"kubernetes forwarding rules\"";
     vec![
@@ -226,6 +231,7 @@ pub fn jumps() -> Vec<Rule> {
         Rule::new("filter", "FORWARD", format!("{new} {portals} -j {SERVICES}")),
         Rule::new("filter", "OUTPUT", format!("{new} {portals} -j {SERVICES}")),
         Rule::new("filter", "FORWARD", format!("{forwarding} -j {FORWARD}")),
+        Rule::new("filter", "INPUT", format!("{health} -j {NODE_PORTS}")),
         Rule::new("filter", "INPUT", format!("-j {FIREWALL}")),
         Rule::new("filter", "OUTPUT", format!("-j {FIREWALL}")),
         Rule::new("filter", "INPUT", format!("{new} -j {PROXY_FIREWALL}")),

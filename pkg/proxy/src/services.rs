@@ -66,8 +66,8 @@ pub struct Endpoint {
     pub terminating: bool,
     /// It is on this node.
     pub local: bool,
-    /// It is meant for clients here, according to its hints; also if it has none.
-    pub hinted: bool,
+    /// Whether it is meant for clients of this node, and of this node's zone, if it has such hints.
+    pub hints: (Option<bool>, Option<bool>),
 }
 
 /// What this node is, as far as endpoints care.
@@ -94,12 +94,23 @@ impl ServicePort {
         let all: Vec<&Endpoint> =
             self.endpoints.iter().filter(|endpoint| endpoint.address.is_ipv6() == ipv6).collect();
         let ready: Vec<&Endpoint> = all.iter().copied().filter(|endpoint| endpoint.ready).collect();
-        // Hints count only if every endpoint has them and they leave somebody.
-        let hinted: Vec<&Endpoint> = ready.iter().copied().filter(|endpoint| endpoint.hinted).collect();
-        let cluster = if hinted.is_empty() { ready } else { hinted };
+        let near = meant(&ready, |endpoint| endpoint.hints.0);
+        let near = near.or_else(|| meant(&ready, |endpoint| endpoint.hints.1));
+        let cluster = near.unwrap_or(ready);
         let local = all.iter().copied().filter(|endpoint| endpoint.local && endpoint.ready).collect();
         Chosen { cluster: or_draining(cluster, &all, false), local: or_draining(local, &all, true) }
     }
+}
+
+/// Those that are meant for clients here. Hints count only if every endpoint has them and they leave somebody.
+fn meant<'a>(
+    endpoints: &[&'a Endpoint],
+    is_meant: impl Fn(&Endpoint) -> Option<bool>,
+) -> Option<Vec<&'a Endpoint>> {
+    let all_say = endpoints.iter().all(|endpoint| is_meant(endpoint).is_some());
+    let meant: Vec<&Endpoint> =
+        endpoints.iter().copied().filter(|endpoint| is_meant(endpoint) == Some(true)).collect();
+    (all_say && !meant.is_empty()).then_some(meant)
 }
 
 /// Better somebody who is leaving than nobody.
@@ -143,18 +154,13 @@ fn endpoints_of<'a>(
     here: &Here,
 ) -> Vec<Endpoint> {
     let mut found: Vec<Endpoint> = Vec::new();
-    let mut all_hinted = true;
     for slice in slices {
         let same = |served: &&Port| served.name == port.name && served.protocol == port.protocol;
         let served = slice.ports.iter().find(same);
         let Some(served) = served else { continue };
         for place in &slice.endpoints {
-            all_hinted &= place.hints().is_some() || !place.ready;
             found.push(read(place, served.number, here));
         }
-    }
-    for endpoint in &mut found {
-        endpoint.hinted |= !all_hinted;
     }
     // The same place may be in two slices while it moves between them: the better news counts.
     found.sort_by(|a, b| {
@@ -168,11 +174,8 @@ fn read(place: &Place, port: u16, here: &Here) -> Endpoint {
     let hints = place.hints();
     let nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).filter(|nodes| !nodes.is_empty());
     let zones = hints.and_then(|hints| hints.for_zones.as_ref()).filter(|zones| !zones.is_empty());
-    let hinted = match (nodes, zones) {
-        (Some(nodes), _) => nodes.iter().any(|node| node.name == here.node),
-        (None, Some(zones)) => zones.iter().any(|zone| Some(&zone.name) == here.zone.as_ref()),
-        (None, None) => true,
-    };
+    let for_node = nodes.map(|nodes| nodes.iter().any(|node| node.name == here.node));
+    let for_zone = zones.map(|zones| zones.iter().any(|zone| Some(&zone.name) == here.zone.as_ref()));
     Endpoint {
         address: place.address,
         port,
@@ -180,7 +183,7 @@ fn read(place: &Place, port: u16, here: &Here) -> Endpoint {
         serving: place.serving,
         terminating: place.terminating,
         local: place.node.as_deref() == Some(here.node.as_str()),
-        hinted,
+        hints: (for_node, for_zone),
     }
 }
 
@@ -269,5 +272,15 @@ mod tests {
             json!([{"addresses": ["10.1.1.1"], "hints": far}, {"addresses": ["10.1.1.2"], "hints": far}]),
             2,
         );
+        // Before anybody far away comes who is in the same zone.
+        let near = json!({"forNodes": [{"name": "n1"}], "forZones": [{"name": "z1"}]});
+        let nearby = json!({"forNodes": [{"name": "n2"}], "forZones": [{"name": "z1"}]});
+        let far = json!({"forNodes": [{"name": "n3"}], "forZones": [{"name": "z2"}]});
+        let three = |first: &Value| {
+            json!([{"addresses": ["10.1.1.1"], "hints": first}, {"addresses": ["10.1.1.2"], "hints": nearby},
+                {"addresses": ["10.1.1.3"], "hints": far}])
+        };
+        check(three(&near), 1);
+        check(three(&nearby), 2);
     }
 }

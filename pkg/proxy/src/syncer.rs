@@ -7,7 +7,7 @@
 //!
 //! Of what was applied only hashes are kept. After a failure nothing is believed, and everything is written again.
 
-use crate::conntrack::{self, Stale};
+use crate::conntrack::{self, Endpoints, Target};
 use crate::iptables::Iptables;
 use crate::rules::{self, Rendered, Settings, SharedRule, Table};
 use crate::services::ServicePort;
@@ -57,6 +57,24 @@ struct Port {
     udp: Option<Box<Udp>>,
 }
 
+impl Port {
+    /// Nobody answers here.
+    fn forget(&self, udp: &mut Endpoints) {
+        for target in self.udp.iter().flat_map(|udp| &udp.targets) {
+            udp.entry(*target).or_default();
+        }
+    }
+
+    /// Who answers here.
+    fn remember(&self, udp: &mut Endpoints) {
+        if let Some(own) = &self.udp {
+            for target in &own.targets {
+                udp.entry(*target).or_default().extend(&own.endpoints);
+            }
+        }
+    }
+}
+
 /// What is kept of a chain: its name, and a hash of its rules. There are ten or more per service.
 #[derive(Clone, Copy)]
 struct Chain {
@@ -93,8 +111,10 @@ impl fmt::Display for Name {
 }
 
 /// What a port of a connectionless protocol leads to, to find what is remembered of endpoints that are gone.
+#[derive(PartialEq)]
 struct Udp {
-    addresses: Vec<(Option<IpAddr>, u16)>,
+    targets: Vec<Target>,
+    /// All that answer, also those that get no new clients: who is served by one goes on being so.
     endpoints: HashSet<IpAddr>,
 }
 
@@ -145,7 +165,8 @@ struct Batch {
     /// Services whose chains are among them.
     services: usize,
     removed: Vec<String>,
-    stale: Vec<Stale>,
+    /// What answers where it is not the same as before.
+    udp: Endpoints,
     shared_changed: bool,
     /// Chains written already.
     written: usize,
@@ -195,8 +216,11 @@ impl Syncer {
     ) -> Result<Synced, IptablesError> {
         let whole = std::mem::replace(&mut self.whole, true);
         let mut before = Vec::new();
+        let mut batch = Batch::default();
         if whole {
-            self.services.clear();
+            for port in std::mem::take(&mut self.services).values().flatten() {
+                port.forget(&mut batch.udp);
+            }
             self.leftovers.clear();
             self.shared = Default::default();
             before = self.iptables.service_chains("nat").await?;
@@ -206,7 +230,6 @@ impl Syncer {
             mark.replace(rules::HOST_MARK, &shared[rules::HOST_MARK]);
             self.iptables.restore(&mark.of("nat")).await?;
         }
-        let mut batch = Batch::default();
         for (key, ports) in changes {
             self.take(key, &ports, &mut batch);
             if self.iptables.is_nft() && batch.services == CHUNK {
@@ -218,7 +241,9 @@ impl Syncer {
             false => self.finish(&mut batch).await?,
         };
         self.whole = false;
-        conntrack::flush(&batch.stale).await;
+        if !batch.udp.is_empty() {
+            conntrack::clean(&batch.udp, self.settings.ipv6).await;
+        }
         synced.rules = self.count();
         Ok(synced)
     }
@@ -280,7 +305,12 @@ impl Syncer {
         let gone = applied.keys().filter(|name| !kept.contains(name));
         batch.removed.extend(gone.map(ToString::to_string));
         batch.shared_changed |= old.iter().map(|port| &port.shared).ne(new.iter().map(|port| &port.shared));
-        batch.stale.extend(forgotten(&old, &new));
+        let (udp_before, udp_now) =
+            (old.iter().flat_map(|port| &port.udp), new.iter().flat_map(|port| &port.udp));
+        if udp_before.ne(udp_now) {
+            old.iter().for_each(|port| port.forget(&mut batch.udp));
+            new.iter().for_each(|port| port.remember(&mut batch.udp));
+        }
         if !new.is_empty() {
             self.services.insert(key, new.into_boxed_slice());
         }
@@ -360,36 +390,14 @@ fn render(service: &ServicePort, settings: &Settings) -> (Port, Table) {
         let fixed = service.cluster_ips.iter().chain(&more.external_ips).chain(&more.load_balancer_ips);
         let fixed = fixed.filter(of_family).map(|address| (Some(*address), service.port));
         let node_port = service.node_port.map(|port| (None, port));
-        let endpoints = service.choose(settings.ipv6);
-        let endpoints = endpoints.cluster.iter().chain(&endpoints.local).map(|endpoint| endpoint.address);
-        Box::new(Udp { addresses: fixed.chain(node_port).collect(), endpoints: endpoints.collect() })
+        let endpoints = service.endpoints.iter().filter(|endpoint| endpoint.serving);
+        let endpoints = endpoints.map(|endpoint| endpoint.address).filter(|address| of_family(&address));
+        Box::new(Udp { targets: fixed.chain(node_port).collect(), endpoints: endpoints.collect() })
     });
     let kept =
         chains.iter().map(|(name, rules)| Chain { name: Name::new(name), hash: hash(rules) }).collect();
     let rules = chains.values().map(Vec::len).sum::<usize>() as u32;
     (Port { shared: shared.into(), chains: kept, rules, udp }, chains)
-}
-
-/// What must be forgotten of connectionless protocols: ways to endpoints that are gone, and, where there was none
-/// before, ways to nowhere.
-fn forgotten(old: &[Port], new: &[Port]) -> Vec<Stale> {
-    let mut stale = Vec::new();
-    let of = |ports: &[Port], address: &(Option<IpAddr>, u16)| -> HashSet<IpAddr> {
-        let udp = ports.iter().filter_map(|port| port.udp.as_ref());
-        udp.filter(|udp| udp.addresses.contains(address)).flat_map(|udp| udp.endpoints.clone()).collect()
-    };
-    let addresses = old.iter().chain(new).filter_map(|port| port.udp.as_ref()).flat_map(|udp| &udp.addresses);
-    let addresses: HashSet<&(Option<IpAddr>, u16)> = addresses.collect();
-    for address in addresses {
-        let (before, after) = (of(old, address), of(new, address));
-        for gone in before.difference(&after) {
-            stale.push(Stale { address: address.0, port: address.1, endpoint: Some(*gone) });
-        }
-        if before.is_empty() && !after.is_empty() {
-            stale.push(Stale { address: address.0, port: address.1, endpoint: None });
-        }
-    }
-    stale
 }
 
 fn hash(rules: &[String]) -> Sum {

@@ -73,12 +73,16 @@ pub enum Answer {
     Elsewhere,
     /// Ours, but it leads to a name that is not; to be looked up there.
     Alias(String),
+    /// Ours, and nothing is known yet.
+    NotYet,
 }
 
 /// All names. Made anew from the objects as they are, which it shares; asked without locking anybody out.
 #[derive(Debug, Default)]
 pub struct Zone {
     domain: String,
+    /// What services there are is known.
+    known: bool,
     /// By namespace and name.
     services: Vec<Arc<Service>>,
     /// The addresses of services, in order: which of them has it.
@@ -96,6 +100,11 @@ pub struct Zone {
 type Endpoints = BTreeMap<String, Vec<(IpAddr, Arc<Slice>)>>;
 
 impl Zone {
+    /// Of a cluster of which nothing is known yet.
+    pub fn unknown(domain: &str) -> Zone {
+        Zone { domain: normal(domain), ..Zone::default() }
+    }
+
     /// The names of these services, which are in the order of their namespaces and names, and hosts. Slices are those of
     /// headless services; others may be among them.
     pub fn new(
@@ -114,7 +123,8 @@ impl Zone {
             |service: &&Arc<Service>| service.cluster_ips.is_empty() && service.external_name.is_none();
         let headless = services.iter().filter(is_headless).map(|service| (service.clone(), Endpoints::new()));
         let mut zone = Zone {
-            domain: domain.trim_matches('.').to_ascii_lowercase(),
+            domain: normal(domain),
+            known: true,
             headless: headless.collect(),
             services,
             addresses,
@@ -172,6 +182,9 @@ impl Zone {
         let Some(rest) = rest.strip_suffix('.').or(rest.is_empty().then_some("")) else {
             return Answer::Elsewhere;
         };
+        if !self.known {
+            return Answer::NotYet;
+        }
         let mut labels: Vec<&str> = rest.split('.').filter(|label| !label.is_empty()).collect();
         labels.reverse();
         match labels.as_slice() {
@@ -182,7 +195,7 @@ impl Zone {
             }
             ["svc"] | ["pod"] => found(Vec::new()),
             ["svc", namespace] | ["pod", namespace] if self.has_namespace(namespace) => found(Vec::new()),
-            ["pod", namespace, label] if self.has_namespace(namespace) => match undashed(label) {
+            ["pod", _, label] => match undashed(label) {
                 Some(address) => found(of_type(&name, [address].iter(), kind)),
                 None => Answer::NoSuchName,
             },
@@ -252,6 +265,10 @@ impl Zone {
     pub fn domain(&self) -> &str {
         &self.domain
     }
+}
+
+fn normal(domain: &str) -> String {
+    domain.trim_matches('.').to_ascii_lowercase()
 }
 
 fn order(service: &Service, namespace: &str, name: &str) -> Ordering {
@@ -370,6 +387,7 @@ mod tests {
             Answer::NoSuchName => "no such name".to_owned(),
             Answer::Elsewhere => "elsewhere".to_owned(),
             Answer::Alias(name) => format!("alias {name}"),
+            Answer::NotYet => "not yet".to_owned(),
         };
         assert_eq!(answer, expected, "{name} {kind:?}");
     }
@@ -414,6 +432,7 @@ mod tests {
     #[test]
     fn everything_else() {
         check("10-244-9-9.default.pod.cluster.local", Type::A, "10.244.9.9");
+        check("10-244-9-9.no-services-here.pod.cluster.local", Type::A, "10.244.9.9");
         check("shop.example.com", Type::A, "192.168.1.1");
         check("shop.example.com", Type::Aaaa, "");
         check("Any.apps.example.com", Type::A, "192.168.1.1");
@@ -423,5 +442,14 @@ mod tests {
         check("notcluster.local", Type::A, "elsewhere");
         check("dns-version.cluster.local", Type::Txt, "1.1.0");
         check("svc.cluster.local", Type::A, "");
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_denied() {
+        let zone = Zone::unknown("Cluster.local.");
+        for name in ["web.default.svc.cluster.local", "cluster.local"] {
+            assert_eq!(zone.answer(name, Type::A), Answer::NotYet, "{name}");
+        }
+        assert_eq!(zone.answer("example.com", Type::A), Answer::Elsewhere);
     }
 }

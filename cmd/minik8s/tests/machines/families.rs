@@ -82,8 +82,12 @@ fn everything_has_two_addresses(cluster: &Cluster) {
         let own = format!("{} {}", node.machine.address(), node.machine.address_v6());
         assert_eq!(first.get(&format!("node {name}"), path), own);
     }
-    for pod in cluster.pods("app in (web,udp,db,outer)") {
-        assert!(is_dual(&pod.addresses), "{}: {:?}", pod.name, pod.addresses);
+    for app in ["web", "udp", "db", "outer"] {
+        let has_both = |pods: &[Pod<'_>]| pods.iter().all(|pod| is_dual(&pod.addresses));
+        first.eventually(&format!("{app} has two addresses"), |_| {
+            let pods = cluster.pods(&format!("app={app}"));
+            !pods.is_empty() && has_both(&pods)
+        });
     }
     for service in ["both", "udp", "one"] {
         assert!(is_dual(&addresses_of(cluster, service)), "{service}");
@@ -115,10 +119,12 @@ fn pages_are_fetched_over_both(cluster: &Cluster) {
     // In turns over the pods of all machines, as with the other family.
     let address = url(&addresses_of(cluster, "both")[1], 80);
     for node in &cluster.nodes {
-        let mut pages: Vec<String> = (0..cluster.nodes.len()).map(|_| node.fetch(&address)).collect();
-        pages.sort();
-        pages.dedup();
-        assert_eq!(pages.len(), cluster.nodes.len(), "{pages:?}");
+        node.eventually("each has its turn", |node| {
+            let mut pages: Vec<String> = (0..cluster.nodes.len()).map(|_| node.fetch(&address)).collect();
+            pages.sort();
+            pages.dedup();
+            pages.len() == cluster.nodes.len() && pages.iter().all(|page| web(page))
+        });
     }
 }
 
@@ -163,8 +169,10 @@ fn datagrams_are_answered(cluster: &Cluster) {
                    alarm(10); recv(S, $_, 9, 0); print $!";
     for pod in cluster.pods("app=udp") {
         let nobody = cluster.address_of("nobody");
-        let told = pod.run(&["chroot", "/machine", "perl", "-MSocket", "-e", refused, &nobody]);
-        assert_eq!(told, "Connection refused");
+        pod.node.eventually("it is refused", |_| {
+            let told = pod.run(&["chroot", "/machine", "perl", "-MSocket", "-e", refused, &nobody]);
+            told == "Connection refused"
+        });
     }
 }
 

@@ -137,23 +137,28 @@ fn policies_hold(cluster: &Cluster) {
     let near = format!("http://{}/", cluster.address_of("near"));
     for pod in cluster.pods("app=web") {
         // Inside: this machine's own pod only. Outside, at a node port, an external address and the health check.
-        for _ in 0..4 {
-            assert_eq!(pod.node.fetch(&near).trim(), pod.name);
-            assert_eq!(pod.fetch(&near).trim(), pod.name);
-        }
+        let own = |page: String| page.trim() == pod.name;
+        pod.node.eventually(&format!("{near} is {}", pod.name), |node| {
+            (0..4).all(|_| own(node.fetch(&near)) && own(pod.fetch(&near)))
+        });
         let other = cluster.nodes.iter().find(|node| node.machine.name() != pod.node.machine.name());
         let other = other.expect("another machine");
         let machine = pod.node.machine.address();
-        for _ in 0..4 {
-            assert_eq!(other.fetch(&format!("http://{machine}:30081/")).trim(), pod.name);
-        }
-        let check = curl(other, &[&format!("http://{machine}:31000/")]);
-        assert!(check.contains("\"localEndpoints\": 1") && check.ends_with(" 200"), "{check}");
-        assert!(pod.node.fetch("http://10.89.0.100/").starts_with("web-"));
+        other.eventually(&format!("{machine}:30081 is {}", pod.name), |other| {
+            (0..4).all(|_| own(other.fetch(&format!("http://{machine}:30081/"))))
+        });
+        other.eventually(&format!("{machine} says that it has one"), |other| {
+            let check = curl(other, &[&format!("http://{machine}:31000/")]);
+            check.contains("\"localEndpoints\": 1") && check.ends_with(" 200")
+        });
+        pod.node
+            .eventually("an external address", |node| node.fetch("http://10.89.0.100/").starts_with("web-"));
     }
     let sticky = format!("http://{}/", cluster.address_of("sticky"));
-    let pages: Vec<String> = (0..6).map(|_| cluster.first().fetch(&sticky)).collect();
-    assert!(pages.iter().all(|page| *page == pages[0] && !page.is_empty()), "{pages:?}");
+    cluster.first().eventually("always the same", |node| {
+        let pages: Vec<String> = (0..6).map(|_| node.fetch(&sticky)).collect();
+        pages.iter().all(|page| *page == pages[0] && !page.is_empty())
+    });
 }
 
 fn names_are_answered(cluster: &Cluster, server: &str) {
@@ -183,8 +188,7 @@ fn names_are_answered(cluster: &Cluster, server: &str) {
         };
         gets("http://web/", "web-");
         gets("http://db-1.db:5432/", "db-1");
-        let nobody = pod.look_up("a", "nosuch.default.svc.cluster.local");
-        assert!(nobody.contains("NXDOMAIN"), "{nobody}");
+        says("a", "nosuch.default.svc.cluster.local", "NXDOMAIN");
     }
 }
 
@@ -223,8 +227,9 @@ fn ingresses_work(cluster: &Cluster) {
     cluster.everybody_gets("app=web", &format!("{host}/exact"), |page| page == "exact\n");
     cluster.everybody_gets("app=web", &format!("{host}/below/deep/page"), |page| page == "deep\n");
     let gets = |path: &str, expected: &str| {
-        let found = curl(first, &[&format!("{host}{path}")]);
-        assert!(found.contains(expected), "{path}: {found}, not {expected}");
+        first.eventually(&format!("{path}: {expected}"), |node| {
+            curl(node, &[&format!("{host}{path}")]).contains(expected)
+        });
     };
     gets("/below/", "below 200");
     // Neither fits: the default backend answers, which knows no such page.
@@ -232,7 +237,9 @@ fn ingresses_work(cluster: &Cluster) {
     gets("/exact/more", "404");
     gets("/", "web-");
     gets("/later", " 503");
-    assert!(curl(first, &["http://10.89.0.1/"]).starts_with("web-"), "the default backend, by address");
+    first.eventually("the default backend, by address", |node| {
+        curl(node, &["http://10.89.0.1/"]).starts_with("web-")
+    });
     first.apply(
         "apiVersion: v1\nkind: Service\nmetadata: {name: later}\nspec:\n  selector: {app: web}\n  ports: [{port: 80}]\n",
     );
@@ -333,7 +340,7 @@ fn a_dead_control_plane_is_not_noticed(cluster: &Cluster) {
     });
     // A kube-proxy that starts now has nobody to ask, only its own copy. Its rules, and nginx, are gone, too.
     let lookup = |pod: &Pod<'_>| pod.look_up("a", "web.default.svc.cluster.local").contains("Name:");
-    assert!(lookup(on_second));
+    second.eventually("names are answered", |_| lookup(on_second));
     clients.into_iter().for_each(|client| client.all_were_answered("without a control plane"));
     let clients = [Client::start(first, &service), Client::start(first, "http://minik8s.io/test1")];
     second.machine.run("iptables", &["-t", "nat", "-F", "KUBE-SERVICES"]);
@@ -362,8 +369,10 @@ fn a_node_is_cut_off_and_comes_back(cluster: &Cluster) {
     first.eventually("nobody is led to the lost node", |node| !leads(node));
     let client = Client::start(first, &format!("http://{}/", cluster.address_of("web")));
     // What it has itself it goes on serving.
-    assert_eq!(third.fetch(&near).trim(), lost.name);
-    (0..20).for_each(|_| assert!(first.fetch("http://shop.example.com/").starts_with("web-")));
+    third.eventually("its own service", |node| node.fetch(&near).trim() == lost.name);
+    first.eventually("hosts and paths", |node| {
+        (0..20).all(|_| node.fetch("http://shop.example.com/").starts_with("web-"))
+    });
     client.all_were_answered("without the lost node");
     third.machine.connect(true);
     first.eventually("it is led to again", leads);
@@ -377,11 +386,10 @@ fn a_node_leaves(cluster: &Cluster) {
     assert!(routes(first).contains(&address));
     third.run(&["kubeadm", "reset", "--force"]);
     first.kubectl(&["delete", "node", "m3"]);
-    let left = traces(third);
-    let ours = left
-        .iter()
-        .find(|line| ["KUBE-", "flannel", "minik8s", "10.96."].iter().any(|word| line.contains(word)));
-    assert_eq!(ours, None, "{left:?}");
+    let is_ours =
+        |line: &String| ["KUBE-", "flannel", "minik8s", "10.96."].iter().any(|word| line.contains(word));
+    // nginx ends in its own time.
+    third.eventually("nothing of ours is left", |node| !traces(node).iter().any(is_ours));
     assert!(!third.machine.run("cat", &["/etc/hosts"]).contains("shop.example.com"));
     for node in &cluster.nodes[..2] {
         node.eventually("no way leads there any more", |node| {

@@ -162,7 +162,7 @@ fn service(n: usize, version: usize) -> ServicePort {
         serving: true,
         terminating: false,
         local: false,
-        hinted: true,
+        hints: (None, None),
     };
     ServicePort {
         name: PortName { namespace: "default".into(), service: key(n).name, port: "http".into() },

@@ -30,6 +30,8 @@ pub enum Shared {
     RefusedOutside,
     /// KUBE-PROXY-FIREWALL of filter.
     Firewall,
+    /// KUBE-NODEPORTS of filter.
+    HealthChecks,
 }
 
 impl Rendered {
@@ -47,6 +49,7 @@ pub fn port(service: &ServicePort, settings: &Settings) -> Rendered {
     let outside = if service.more.external_local { &chosen.local } else { &chosen.cluster };
     context.cluster_addresses(&mut out, !inside.is_empty());
     context.external_addresses(&mut out, !outside.is_empty());
+    context.health_check(&mut out);
     context.own_chains(&mut out, !inside.is_empty(), !outside.is_empty());
     out
 }
@@ -96,7 +99,8 @@ impl Context<'_> {
 
     fn external_addresses(&self, out: &mut Rendered, served: bool) {
         let (ext, fw) = (self.chain("KUBE-EXT-"), self.chain("KUBE-FW-"));
-        let guarded = !self.service.more.source_ranges.is_empty();
+        let guarded = !self.service.more.source_ranges.is_empty()
+            && self.of_family(&self.service.more.load_balancer_ips).next().is_some();
         let balancer_chain = if guarded { &fw } else { &ext };
         let external =
             self.of_family(&self.service.more.external_ips).map(|address| (address, "external IP", &ext));
@@ -159,6 +163,14 @@ impl Context<'_> {
             let to = format!("-d {address} {}", self.to_port(self.service.port));
             let dropped = self.comment("traffic not accepted by loadbalancer IP");
             out.share(Shared::Firewall, format!("{to} {dropped} -j DROP"));
+        }
+    }
+
+    /// Load balancers may ask for this node's health, also where what is not allowed is dropped.
+    fn health_check(&self, out: &mut Rendered) {
+        if let Some(port) = self.service.more.health_check_port {
+            let comment = self.comment("health check node port");
+            out.share(Shared::HealthChecks, format!("-p tcp -m tcp --dport {port} {comment} -j ACCEPT"));
         }
     }
 

@@ -182,7 +182,7 @@ fn endpoint(text: &str) -> Endpoint {
     let socket: SocketAddr = text.parse().unwrap();
     let local = text.starts_with("10.244.1.");
     let (address, port) = (socket.ip(), socket.port());
-    Endpoint { address, port, ready: true, serving: true, terminating: false, local, hinted: true }
+    Endpoint { address, port, ready: true, serving: true, terminating: false, local, hints: (None, None) }
 }
 
 fn service(endpoints: &[&str]) -> ServicePort {
@@ -242,6 +242,32 @@ fn what_nobody_serves_is_refused_at_once() {
         assert_eq!(walker.send(source, "10.96.0.10:53"), Fate::Untouched, "the node answers names itself");
         assert_eq!(walker.send(source, "198.51.100.1:80"), Fate::Untouched, "not ours");
     }
+}
+
+#[test]
+fn a_load_balancer_that_has_no_address_yet_guards_nothing() {
+    let guarded = |addresses: &[&str]| {
+        let more = More {
+            source_ranges: vec!["203.0.113.0/24".parse().unwrap()],
+            load_balancer_ips: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            ..More::default()
+        };
+        Walker::new(&[ServicePort { more, ..service(&["10.244.2.2:8080"]) }], &settings())
+    };
+    for addresses in [&[][..], &["fd00::8"]] {
+        assert_eq!(guarded(addresses).send(POD, VIP), to("10.244.2.2:8080", false), "{addresses:?}");
+    }
+    let walker = guarded(&["198.51.100.8"]);
+    assert_eq!(walker.send(OUTSIDE, "198.51.100.8:80"), to("10.244.2.2:8080", true));
+    assert_eq!(walker.send("192.0.2.1", "198.51.100.8:80"), Fate::Dropped);
+}
+
+#[test]
+fn load_balancers_may_ask_for_the_nodes_health() {
+    let more = More { health_check_port: Some(31000), ..More::default() };
+    let rules = render(&[ServicePort { more, ..service(&[]) }], &settings());
+    let accepted = "-p tcp -m tcp --dport 31000 -m comment --comment \"default/web:http health check node port\" -j ACCEPT";
+    assert_eq!(rules.filter[NODE_PORTS], [accepted]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::flags::Config;
 use crate::gateway::Services;
-use crate::nameserver::{SharedZone, at_port, bind, serve, upstream_of};
+use crate::nameserver::{SharedZone, Upstream, at_port, bind, resolver, serve, upstream_of};
 use crate::node::This;
 use crate::objects::Objects;
 use crate::zone::Zone;
@@ -17,6 +17,11 @@ use tokio_util::sync::CancellationToken;
 const GATHER: Duration = Duration::from_millis(20);
 /// Where there are many names, making them anew takes long: no more than one part in so many of the time.
 const SHARE: u32 = 10;
+
+/// Where the host's name servers are.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// How often they are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The loop that keeps the zone, and the server that answers from it.
 pub fn start<'a>(
@@ -54,6 +59,9 @@ async fn keep(zone: SharedZone, config: &Config, objects: &Objects, shutdown: &C
 }
 
 fn make(config: &Config, objects: &Objects) -> Zone {
+    if !objects.services.is_known() || !objects.slices.is_known() {
+        return Zone::unknown(&config.cluster_domain);
+    }
     let sites = objects.sites(&objects.own_classes(), &Services::default());
     let this = This::find(&config.node, &objects.nodes.list());
     Zone::new(
@@ -82,9 +90,30 @@ async fn answer(zone: SharedZone, address: IpAddr, config: &Config, shutdown: &C
             }
         }
     };
-    let upstream = match config.upstream_dns.is_empty() {
-        false => config.upstream_dns.iter().copied().map(at_port).collect(),
-        true => upstream_of(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(), &[address]),
-    };
-    serve(zone, upstream, vec![sockets.0], vec![sockets.1], shutdown.clone()).await;
+    let upstream = Upstream::default();
+    tokio::join!(
+        serve(zone, upstream.clone(), vec![sockets.0], vec![sockets.1], shutdown.clone()),
+        follow_upstream(upstream, address, config, shutdown),
+    );
+}
+
+/// The host's name servers come and go with its networks.
+async fn follow_upstream(upstream: Upstream, ours: IpAddr, config: &Config, shutdown: &CancellationToken) {
+    if !config.upstream_dns.is_empty() {
+        *upstream.write() = resolver(config.upstream_dns.iter().copied().map(at_port).collect());
+        return;
+    }
+    let mut known = Vec::new();
+    loop {
+        let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
+        let servers = upstream_of(&text, &[ours]);
+        if servers != known {
+            known.clone_from(&servers);
+            *upstream.write() = resolver(servers);
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
 }

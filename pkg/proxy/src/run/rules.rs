@@ -25,25 +25,35 @@ const TIDY_AFTER: Duration = Duration::from_secs(1);
 /// The packet filter, for each family of addresses that this node has.
 pub struct Filter {
     families: Vec<Syncer>,
+    /// IPv6 could not be used, which has been said.
+    without_ipv6: bool,
 }
 
 impl Filter {
     /// IPv4 must work; IPv6 is used if it does.
     pub async fn find(config: &Config) -> Result<Filter, IptablesError> {
-        let mut families = vec![Syncer::new(
-            Iptables::find(&config.iptables).await?,
-            settings(config, false, &This::default()),
-        )];
-        if has_ipv6() {
-            let program = config.iptables.replacen("iptables", "ip6tables", 1);
-            match Iptables::find(&program).await {
-                Ok(iptables) => {
-                    families.push(Syncer::new(iptables, settings(config, true, &This::default())))
-                }
-                Err(error) => tracing::warn!(%error, "services have no IPv6"),
-            }
+        let iptables = Iptables::find(&config.iptables).await?;
+        let families = vec![Syncer::new(iptables, settings(config, false, &This::default()))];
+        let mut filter = Filter { families, without_ipv6: false };
+        filter.find_ipv6(config).await;
+        Ok(filter)
+    }
+
+    /// A node may get its first IPv6 address at any time.
+    async fn find_ipv6(&mut self, config: &Config) {
+        if self.families.len() > 1 || !has_ipv6() {
+            return;
         }
-        Ok(Filter { families })
+        match Iptables::find(&config.iptables.replacen("iptables", "ip6tables", 1)).await {
+            Ok(iptables) => {
+                self.families.push(Syncer::new(iptables, settings(config, true, &This::default())));
+            }
+            Err(error) if !self.without_ipv6 => {
+                tracing::warn!(%error, "services have no IPv6");
+                self.without_ipv6 = true;
+            }
+            Err(_) => {}
+        }
     }
 }
 
@@ -70,6 +80,7 @@ pub async fn keep(
             () = dirty.changed() => {}
             _ = look.tick() => {
                 look_at(&mut filter).await;
+                filter.find_ipv6(config).await;
                 claimed = None;
             }
             () = tokio::time::sleep(RETRY), if failing => {}
@@ -127,7 +138,7 @@ async fn sync(
     since: Option<Instant>,
     status: &Status,
 ) -> bool {
-    let mut rules = 0;
+    let (mut rules, mut in_step) = (0, true);
     for syncer in &mut filter.families {
         let whole = syncer.needs_all();
         if whole {
@@ -147,11 +158,15 @@ async fn sync(
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "rules are not in step");
                 status.failed();
-                return false;
+                // Others need not wait for this one, which will write everything again.
+                in_step = false;
             }
         }
     }
-    true
+    if in_step {
+        status.is_in_step();
+    }
+    in_step
 }
 
 fn ports(objects: &Objects, key: &Key, this: &This) -> Vec<ServicePort> {
@@ -197,5 +212,6 @@ fn settings(config: &Config, ipv6: bool, this: &This) -> Settings {
         overlay: vtep.map(|address| (overlay::DEVICE.to_owned(), address)),
         node_port_addresses: config.node_port_addresses.clone(),
         localhost_node_ports: config.localhost_node_ports,
+        zone: this.here.zone.clone(),
     }
 }

@@ -102,6 +102,6 @@ fn endpoint(socket: SocketAddr) -> Endpoint {
         serving: true,
         terminating: false,
         local: true,
-        hinted: true,
+        hints: (None, None),
     }
 }

@@ -1,15 +1,16 @@
 //! Services over UDP: what the kernel remembers must not outlive an endpoint.
 
 use crate::host::Host;
-use crate::{Node, service};
+use crate::{Node, endpoint, new_syncer, service};
 use network::Protocol;
-use proxy::services::ServicePort;
+use proxy::services::{Endpoint, ServicePort};
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// Answers datagrams until it is dropped.
 struct Echo {
@@ -46,6 +47,64 @@ impl Drop for Echo {
     }
 }
 
+/// A client with one socket, so one remembered way.
+struct Client<'a> {
+    pod: &'a Host,
+    socket: Arc<UdpSocket>,
+}
+
+impl Client<'_> {
+    fn new(pod: &Host) -> Client<'_> {
+        let socket = pod.run(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+            socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+            socket
+        });
+        Client { pod, socket: Arc::new(socket) }
+    }
+
+    /// Who answers.
+    fn ask(&self) -> Option<String> {
+        let socket = self.socket.clone();
+        self.pod.run(move || {
+            let mut buffer = [0; 64];
+            // What came late is an answer to an earlier question.
+            socket.set_nonblocking(true).ok()?;
+            while socket.recv(&mut buffer).is_ok() {}
+            socket.set_nonblocking(false).ok()?;
+            socket.send_to(b"?", "10.96.0.9:53").ok()?;
+            let length = socket.recv(&mut buffer).ok()?;
+            Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
+        })
+    }
+
+    /// Who answers in the end.
+    fn answered(&self) -> String {
+        let ends = Instant::now() + Duration::from_secs(60);
+        loop {
+            assert!(Instant::now() < ends, "waited in vain for an answer");
+            if let Some(name) = self.ask() {
+                return name;
+            }
+        }
+    }
+
+    fn until(&self, expected: &str) {
+        let ends = Instant::now() + Duration::from_secs(60);
+        while self.answered() != expected {
+            assert!(Instant::now() < ends, "waited in vain for {expected}");
+        }
+    }
+}
+
+fn dns(endpoints: Vec<Endpoint>) -> ServicePort {
+    ServicePort { protocol: Protocol::Udp, port: 53, endpoints, ..service("dns", "10.96.0.9", &[]) }
+}
+
+fn at(address: IpAddr) -> Endpoint {
+    endpoint((address, 53).into())
+}
+
 #[test]
 fn a_client_that_goes_on_sending_finds_the_new_endpoint() {
     let host = Host::new();
@@ -55,34 +114,41 @@ fn a_client_that_goes_on_sending_finds_the_new_endpoint() {
     let (second, pod_second) = node.pod("second");
     let (_, client) = node.pod("client");
     let _echoes = [Echo::start(&pod_first, "first"), Echo::start(&pod_second, "second")];
-    let dns = |address: IpAddr| ServicePort {
-        protocol: Protocol::Udp,
-        port: 53,
-        ..service("dns", "10.96.0.9", &[(address, 53).into()])
-    };
-    node.sync(&[dns(first)]);
-    // One socket, so one remembered way.
-    let socket = Arc::new(client.run(|| UdpSocket::bind("0.0.0.0:0").expect("a socket")));
-    let ask = |socket: Arc<UdpSocket>| {
-        client.run(move || {
-            socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
-            let mut buffer = [0; 64];
-            socket.send_to(b"?", "10.96.0.9:53").ok()?;
-            let length = socket.recv(&mut buffer).ok()?;
-            Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
-        })
-    };
-    let until = |expected: &str| {
-        let ends = Instant::now() + Duration::from_secs(60);
-        while ask(socket.clone()).as_deref() != Some(expected) {
-            assert!(Instant::now() < ends, "waited in vain for {expected}");
-        }
-    };
-    until("first");
-    node.sync(&[dns(second)]);
+    node.sync(&[dns(vec![at(first)])]);
+    let client = Client::new(&client);
+    client.until("first");
+    node.sync(&[dns(vec![at(second)])]);
     // The first still answers, so whoever is remembered would be seen.
-    until("second");
-    assert_eq!(ask(socket.clone()).unwrap_or_else(|| "second".to_owned()), "second");
+    client.until("second");
+    assert_eq!(client.answered(), "second");
+}
+
+#[test]
+fn a_client_that_is_served_goes_on_being_so() {
+    let host = Host::new();
+    let _cable = Host::connect(&[&host]);
+    let mut node = Node::new(host, "iptables-nft");
+    let (first, pod_first) = node.pod("first");
+    let (second, pod_second) = node.pod("second");
+    let (_, client) = node.pod("client");
+    let _echoes = [Echo::start(&pod_first, "first"), Echo::start(&pod_second, "second")];
+    let both = || dns(vec![at(first), at(second)]);
+    node.sync(&[both()]);
+    let client = Client::new(&client);
+    let served_by = client.answered();
+    let stays = |why: &str| (0..4).for_each(|_| assert_eq!(client.answered(), served_by, "{why}"));
+    stays("nothing has changed");
+    // Another process, which knows nothing of what was.
+    node.syncer = Arc::new(Mutex::new(new_syncer(&node.host, "iptables-nft")));
+    node.sync(&[both()]);
+    stays("a restart");
+    // On its way out, but not gone.
+    let leaving = |address: IpAddr| Endpoint { ready: false, terminating: true, ..at(address) };
+    node.sync(&[match served_by.as_str() {
+        "first" => dns(vec![leaving(first), at(second)]),
+        _ => dns(vec![at(first), leaving(second)]),
+    }]);
+    stays("it drains");
 }
 
 #[test]
