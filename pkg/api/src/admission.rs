@@ -139,28 +139,29 @@ impl<'a> Compiler<'a> {
 pub fn type_check(spec: &Value, kinds: &[(String, &Schema)], params: Option<&Schema>) -> Vec<Value> {
     let params = spec.get("paramKind").map(|_| params.map_or(Known::Dyn, Known::Typed));
     let has_variables = list(spec, "variables").next().is_some();
-    let mut warnings = Vec::new();
-    for (index, validation) in list(spec, "validations").enumerate() {
-        for member in ["expression", "messageExpression"] {
-            let text = text(validation, member);
-            let wrong = |(kind, schema): &(String, &Schema)| {
-                let mut compiler = Compiler::of(Known::Typed(schema), params, has_variables);
-                for variable in list(spec, "variables") {
-                    // What is wrong with it shows where it is used, if that does not suit either.
-                    let _ =
-                        compiler.variable(&self::text(variable, "name"), &self::text(variable, "expression"));
-                }
-                let why = compiler.understand(&text).err()?;
-                Some(format!("{kind}: {}\n", why.trim_start_matches("compilation failed: ")))
-            };
-            let all: Vec<String> = kinds.iter().filter(|_| !text.is_empty()).filter_map(wrong).collect();
-            if !all.is_empty() {
-                let place = format!("spec.validations[{index}].{member}");
-                warnings.push(json!({"fieldRef": place, "warning": all.join("\n")}));
+    let places = list(spec, "validations").enumerate().flat_map(|(index, validation)| {
+        let place =
+            move |member: &str| (format!("spec.validations[{index}].{member}"), text(validation, member));
+        ["expression", "messageExpression"].map(place)
+    });
+    let mut complaints: Vec<(String, String, Vec<String>)> = places
+        .filter(|(_, expression)| !expression.is_empty())
+        .map(|(place, expression)| (place, expression, Vec::new()))
+        .collect();
+    for (kind, schema) in kinds {
+        let mut compiler = Compiler::of(Known::Typed(schema), params, has_variables);
+        for variable in list(spec, "variables") {
+            // What is wrong with it shows where it is used, if that does not suit either.
+            let _ = compiler.variable(&text(variable, "name"), &text(variable, "expression"));
+        }
+        for (_, expression, wrong) in &mut complaints {
+            if let Err(why) = compiler.understand(expression) {
+                wrong.push(format!("{kind}: {}\n", why.trim_start_matches("compilation failed: ")));
             }
         }
     }
-    warnings
+    let told = complaints.into_iter().filter(|(_, _, wrong)| !wrong.is_empty());
+    told.map(|(place, _, wrong)| json!({"fieldRef": place, "warning": wrong.join("\n")})).collect()
 }
 
 /// Conditions that must all hold before a webhook or policy is asked.

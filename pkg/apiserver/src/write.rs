@@ -95,7 +95,6 @@ pub async fn new_object(
     }
     (kind.prepare)(new, None);
     name_requester(kind, new, context);
-    type_checking::note(server, kind, new, None);
     note_phase_change(kind, new, None, context);
     embed(kind, new);
     let mut writes = services::allocate(server, kind, new, None)?;
@@ -108,6 +107,7 @@ pub async fn new_object(
         custom.validate(new, None, &mut errors);
     }
     invalid_if_any(kind, new, errors)?;
+    type_checking::note(server, kind, new, None);
     (kind.warnings)(new).into_iter().for_each(|warning| context.warn(warning));
     admission::validate(server, Operation::Create, resource, "", context, new, None)?;
     if !question::nobody_is_asked(server) {
@@ -204,9 +204,9 @@ pub async fn changed_object(
         Part::Door(door) => (door.prepare)(&mut new, old, context.now),
     }
     count_generation(kind, &mut new, old, part);
-    type_checking::note(server, kind, &mut new, Some(old));
     let mut writes = services::allocate(server, kind, &mut new, Some(old))?;
     validate_change(kind, &new, old, part)?;
+    type_checking::note(server, kind, &mut new, Some(old));
     (kind.warnings)(&new).into_iter().for_each(|warning| context.warn(warning));
     admission::validate(server, Operation::Update, resource, part.name(), context, &new, Some(old))?;
     if !question::nobody_is_asked(server) {

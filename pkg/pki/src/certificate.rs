@@ -255,13 +255,18 @@ pub struct Request {
 
 impl Request {
     /// Reads and verifies a PEM `CERTIFICATE REQUEST`.
-    pub fn from_pem(text: &str) -> Result<Request, Error> {
-        let document = pem::first(text, SectionKind::Csr, "certificate request")?;
+    pub fn from_pem(request: &str) -> Result<Request, Error> {
+        let document = pem::first(request, SectionKind::Csr, "certificate request")?;
         let malformed = |error: String| Error::Request(error);
         let (_, request) =
             X509CertificationRequest::from_der(&document).map_err(|error| malformed(error.to_string()))?;
         request.verify_signature().map_err(|_| malformed("its signature is wrong".to_owned()))?;
         let info = &request.certification_request_info;
+        // The subject is signed as it stands: who decides about it must have read all that others would read.
+        let mut attributes = info.subject.iter_common_name().chain(info.subject.iter_organization());
+        if attributes.any(|attribute| text(attribute).is_none()) {
+            return Err(malformed("its subject has text of an unusual type: use UTF8String".to_owned()));
+        }
         let sans = info
             .iter_attributes()
             .filter_map(|attribute| match attribute.parsed_attribute() {

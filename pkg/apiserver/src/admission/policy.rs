@@ -8,7 +8,7 @@
 //! request unless the policy ignores failures.
 
 use super::matching::Matching;
-use super::question::{GROUP, Question, concerns_others};
+use super::question::{GROUP, Question, concerns_policies};
 use super::understood::Understood;
 use crate::error::{ApiError, Result};
 use crate::registry::{Registry, Resource};
@@ -87,7 +87,7 @@ impl Policies {
         new: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<()> {
-        if self.are_none() || !concerns_others(question.kind, question.context) {
+        if self.are_none() || !concerns_policies(question.kind, question.context) {
             return Ok(());
         }
         let bindings = self.bindings.all();

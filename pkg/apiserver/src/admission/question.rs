@@ -112,10 +112,16 @@ pub fn nobody_is_asked(server: &Server) -> bool {
     server.webhooks.are_none() && server.policies.are_none()
 }
 
-/// Whether a write is anybody else's business. Who is asked about what is decided by the one who may write that, and
+/// Whether a write is a webhook's business. Who is asked about what is decided by the one who may write that, and
 /// what the server writes by itself must not wait for others.
-pub fn concerns_others(kind: &Kind, context: &Context) -> bool {
+pub fn concerns_webhooks(kind: &Kind, context: &Context) -> bool {
     !context.is_internal && kind.group != GROUP
+}
+
+/// Whether a write is a policy's business: all but what decides about policies.
+pub fn concerns_policies(kind: &Kind, context: &Context) -> bool {
+    let is_policy = kind.group == GROUP && kind.plural.contains("admissionpolic");
+    !context.is_internal && !is_policy
 }
 
 /// Asks everybody about what is not an object of a kind that we keep: a deletion, or what is sent to a part of an object.

@@ -18,7 +18,7 @@ use serde_json::json;
 /// Binds the pod in the path (or, for a POST of a Binding by itself, the pod of the same name) to a node.
 pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result<Answer> {
     let context = call.context()?;
-    let mut binding = decode::document(call.headers, &call.body)?.value;
+    let mut binding = decode::object(&server.kind("", "bindings"), call.headers, &call.body, &context)?;
     let name = if call.target.subresource.is_empty() { object::name(&binding) } else { &*call.target.name };
     if !object::name(&binding).is_empty() && object::name(&binding) != name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
@@ -26,8 +26,6 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
     let name = name.to_owned();
     pod_topology_labels::admit_binding(server, &mut binding);
     if !question::nobody_is_asked(server) {
-        binding["apiVersion"] = "v1".into();
-        binding["kind"] = "Binding".into();
         let question = Question {
             subresource: "binding",
             takes: Some(("", "v1", "Binding")),

@@ -267,6 +267,12 @@ async fn a_pod_on_a_node_is_given_time_to_end() {
     http.post(PODS, &pod("p")).await.expect(201);
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}});
+    let odd = json!({"metadata": {"labels": {"number": 1}}, "target": {"kind": "Node", "name": "n1"}});
+    for odd in [odd, json!([])] {
+        let refused = http.post(&format!("{PODS}/p/binding"), &odd).await;
+        refused.expect(400);
+        assert!(refused.message().contains("cannot be handled as a Binding"), "{}", refused.message());
+    }
     http.post(&format!("{PODS}/p/binding"), &binding).await.expect(201);
     assert_eq!(http.get(&format!("{PODS}/p")).await.expect(200)["spec"]["nodeName"], "n1");
     let twice = http.post(&format!("{PODS}/p/binding"), &binding).await;

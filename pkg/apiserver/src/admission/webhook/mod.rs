@@ -15,7 +15,7 @@ mod review;
 mod tests;
 
 use super::matching::converted;
-use super::question::{GROUP, Question, concerns_others};
+use super::question::{GROUP, Question, concerns_webhooks};
 use super::understood::Understood;
 use crate::context::Context;
 use crate::error::{ApiError, Result};
@@ -54,13 +54,13 @@ impl Webhooks {
 
     /// Those that may change an object of the kind, if there are any.
     pub fn mutating(&self, kind: &Kind, context: &Context) -> Option<Hooks> {
-        let is_asked = !self.mutating.is_empty() && concerns_others(kind, context);
+        let is_asked = !self.mutating.is_empty() && concerns_webhooks(kind, context);
         is_asked.then(|| self.mutating.all())
     }
 
     /// Those that may refuse an object of the kind, if there are any.
     pub fn validating(&self, kind: &Kind, context: &Context) -> Option<Hooks> {
-        let is_asked = !self.validating.is_empty() && concerns_others(kind, context);
+        let is_asked = !self.validating.is_empty() && concerns_webhooks(kind, context);
         is_asked.then(|| self.validating.all())
     }
 }
