@@ -8,7 +8,8 @@ use host::Host;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use testing::{Http, TestServer, eventually};
+use testing::{Http, TestServer, eventually, in_time};
+use tokio::net::TcpListener;
 
 /// The node's address.
 const NODE: &str = "192.168.77.1";
@@ -56,12 +57,15 @@ async fn tell(iptables: &str) {
     serves_ingresses_as_they_are_meant(&http, folder.path()).await;
     leaves_names_to_whom_they_belong(&http, &web).await;
     puts_back_what_others_take_away(&http, &proxy, &running, &web).await;
+    serves_while_statuses_are_not_taken(&http).await;
+    running.kill();
+    let mut running = takes_nothing_away_that_it_does_not_know(&http, &proxy, &web).await;
 
     // Killed, and started again without an apiserver, after somebody has removed its rules: it has its copy.
     let nginx = nginx_pid(folder.path());
     eventually("the copy knows the last change", || async {
         let copy = std::fs::read_to_string(folder.path().join("state/objects.json")).unwrap_or_default();
-        copy.contains("late.example").then_some(())
+        copy.contains("known.example").then_some(())
     })
     .await;
     running.kill();
@@ -269,6 +273,14 @@ async fn serves_ingresses_as_they_are_meant(http: &Http, folder: &Path) {
     is("https://twice.example/page", &plain, "unrecognized name").await;
     let disguised = ["-k", "--resolve", "safe.example:443:192.168.77.1", "-H", "Host: twice.example"];
     is("https://safe.example/page", &disguised, " 421").await;
+    // What fits no path of a host goes where an ingress with this host says, and no other; so do hosts of nobody.
+    let mut fallback = ingress("fallback", json!({}), json!([rule("/x", "Prefix", "nobody")]));
+    fallback["spec"]["defaultBackend"] = json!({"service": {"name": "web", "port": {"number": 80}}});
+    http.post(path, &fallback).await.expect(201);
+    is("http://fallback.example/page", &["--resolve", "fallback.example:80:192.168.77.1"], "page 200").await;
+    assert_eq!(curl("http://twice.example/large", &twice), "default backend - 404\n 404");
+    let nobody = ["-H", "Host: nobody.example"];
+    is(&format!("http://{NODE}/page"), &nobody, "page 200").await;
 }
 
 /// What the cluster or a node is called cannot be led elsewhere by an object of some namespace.
@@ -320,6 +332,61 @@ async fn puts_back_what_others_take_away(http: &Http, proxy: &Program, running: 
         .await
         .expect(201);
     is("http://after.example/page", &["--resolve", "after.example:80:192.168.77.1"], "page 200").await;
+}
+
+/// Whoever does not answer when it is told of a status keeps back no change of what is served.
+async fn serves_while_statuses_are_not_taken(http: &Http) {
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = silent.local_addr().expect("its address").port();
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "silent"}, "webhooks": [{"name": "silent.example.com", "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore", "timeoutSeconds": 30,
+            "clientConfig": {"url": format!("https://127.0.0.1:{port}/")}, "rules": [{"operations": ["UPDATE"],
+                "apiGroups": ["minik8s.io"], "apiVersions": ["v1"], "resources": ["dnses/status"]}]}]});
+    http.post(hooks, &hook).await.expect(201);
+    let path = "/apis/minik8s.io/v1/namespaces/default/dnses";
+    http.post(path, &dns("told", "told.example")).await.expect(201);
+    let asked = in_time("a status is written", silent.accept()).await.expect("the apiserver asks");
+    http.post(path, &dns("untold", "untold.example")).await.expect(201);
+    is("http://untold.example/page", &["--resolve", "untold.example:80:192.168.77.1"], "page 200").await;
+    let conditions = |dns: &Value| dns["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
+    let told = http.get(&format!("{path}/told")).await.expect(200);
+    assert!(!conditions(&told), "it is still being asked: {told}");
+    http.delete(&format!("{hooks}/silent"), &json!({})).await.expect(200);
+    drop((asked, silent));
+    for name in ["told", "untold"] {
+        eventually(&format!("the status of {name}"), || async {
+            conditions(&http.get(&format!("{path}/{name}")).await.expect(200)).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Without a copy, and without an answer about ingresses, what nginx serves goes on.
+async fn takes_nothing_away_that_it_does_not_know(http: &Http, proxy: &Program, web: &str) -> Killed {
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/minik8s:node-gateway";
+    let all = http.get(path).await.expect(200)["rules"].clone();
+    let few: Vec<&Value> = all
+        .as_array()
+        .expect("rules")
+        .iter()
+        .filter(|rule| rule["apiGroups"] == json!(["minik8s.io"]))
+        .collect();
+    http.patch(path, "merge", &json!({"rules": few})).await.expect(200);
+    std::fs::remove_file(proxy.folder.join("state/objects.json")).expect("the copy");
+    let running = proxy.start();
+    answers_names(web).await;
+    let safe = ["-k", "-v", "--stderr", "-", "--resolve", "safe.example:443:192.168.77.1"];
+    assert!(curl("https://safe.example/page", &safe).contains("O=two"));
+    // Its certificate is nowhere else: the Secret has another one by now, which makes no sense.
+    http.patch(path, "merge", &json!({"rules": all})).await.expect(200);
+    http.post("/apis/minik8s.io/v1/namespaces/default/dnses", &dns("known", "known.example"))
+        .await
+        .expect(201);
+    is("http://known.example/page", &["--resolve", "known.example:80:192.168.77.1"], "page 200").await;
+    assert!(curl("https://safe.example/page", &safe).contains("O=two"));
+    running
 }
 
 const LARGE: usize = 4 << 20;

@@ -14,6 +14,7 @@ use client::{AnyCache, Cache, Informers, Key};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -50,7 +51,7 @@ pub struct Objects {
 /// The objects of a kind: as they are, or, until that is known, as they were.
 pub struct Kept<K> {
     cache: Cache<K>,
-    /// Whether there was a copy at all.
+    /// Whether there was a copy of them.
     was_saved: bool,
 }
 
@@ -60,17 +61,15 @@ impl<K> Clone for Kept<K> {
     }
 }
 
-/// The copy on disk.
+/// The copy on disk. What was not known when it was made is not in it.
 #[derive(Serialize, Deserialize)]
 struct Copy<S, E, N, D, I, C> {
-    services: Vec<S>,
-    slices: Vec<E>,
-    nodes: Vec<N>,
-    dnses: Vec<D>,
-    ingresses: Vec<I>,
-    /// Not in copies of older versions.
-    #[serde(default = "Vec::new")]
-    classes: Vec<C>,
+    services: Option<Vec<S>>,
+    slices: Option<Vec<E>>,
+    nodes: Option<Vec<N>>,
+    dnses: Option<Vec<D>>,
+    ingresses: Option<Vec<I>>,
+    classes: Option<Vec<C>>,
 }
 
 type Saved = Copy<Service, Slice, Node, DNS, Ingress, IngressClass>;
@@ -81,26 +80,24 @@ impl Objects {
         let path = dir.join("objects.json");
         let saved = std::fs::File::open(&path).ok();
         let saved: Option<Saved> = saved.and_then(|file| serde_json::from_reader(BufReader::new(file)).ok());
-        let was_saved = saved.is_some();
         let saved = saved.unwrap_or(Copy {
-            services: Vec::new(),
-            slices: Vec::new(),
-            nodes: Vec::new(),
-            dnses: Vec::new(),
-            ingresses: Vec::new(),
-            classes: Vec::new(),
+            services: None,
+            slices: None,
+            nodes: None,
+            dnses: None,
+            ingresses: None,
+            classes: None,
         });
-        let slices: Cache<Slice> = informers.cache_seeded(|_| {}, saved.slices);
-        slices
-            .index(BY_SERVICE, |slice| slice.service_key().map(|key| key.to_string()).into_iter().collect());
-        let services = informers.cache_seeded(|_| {}, saved.services);
+        let slices: Kept<Slice> = Kept::follow(informers, |_| {}, saved.slices);
+        let by_service = |slice: &Slice| slice.service_key().map(|key| key.to_string()).into_iter().collect();
+        slices.cache.index(BY_SERVICE, by_service);
         Objects {
-            services: Kept { cache: services, was_saved },
-            slices: Kept { cache: slices, was_saved },
-            nodes: Kept { cache: informers.cache_seeded(prune_node, saved.nodes), was_saved },
-            dnses: Kept { cache: informers.cache_seeded(|_| {}, saved.dnses), was_saved },
-            ingresses: Kept { cache: informers.cache_seeded(prune_ingress, saved.ingresses), was_saved },
-            classes: Kept { cache: informers.cache_seeded(|_| {}, saved.classes), was_saved },
+            services: Kept::follow(informers, |_| {}, saved.services),
+            slices,
+            nodes: Kept::follow(informers, prune_node, saved.nodes),
+            dnses: Kept::follow(informers, |_| {}, saved.dnses),
+            ingresses: Kept::follow(informers, prune_ingress, saved.ingresses),
+            classes: Kept::follow(informers, |_| {}, saved.classes),
             path,
         }
     }
@@ -144,12 +141,12 @@ impl Objects {
             return Ok(());
         }
         let copy = Copy {
-            services: self.services.list(),
-            slices: self.slices.list(),
-            nodes: self.nodes.list(),
-            dnses: self.dnses.list(),
-            ingresses: self.ingresses.list(),
-            classes: self.classes.list(),
+            services: self.services.known(),
+            slices: self.slices.known(),
+            nodes: self.nodes.known(),
+            dnses: self.dnses.known(),
+            ingresses: self.ingresses.known(),
+            classes: self.classes.known(),
         };
         let temporary = self.path.with_extension("tmp");
         if let Some(dir) = self.path.parent() {
@@ -186,17 +183,32 @@ type Borrowed<'a> = Copy<&'a Service, &'a Slice, &'a Node, &'a DNS, &'a Ingress,
 type Shared = Copy<Arc<Service>, Arc<Slice>, Arc<Node>, Arc<DNS>, Arc<Ingress>, Arc<IngressClass>>;
 
 fn view(copy: &Shared) -> Borrowed<'_> {
+    fn borrow<K>(all: &Option<Vec<Arc<K>>>) -> Option<Vec<&K>> {
+        all.as_ref().map(|all| all.iter().map(Arc::as_ref).collect())
+    }
     Copy {
-        services: copy.services.iter().map(Arc::as_ref).collect(),
-        slices: copy.slices.iter().map(Arc::as_ref).collect(),
-        nodes: copy.nodes.iter().map(Arc::as_ref).collect(),
-        dnses: copy.dnses.iter().map(Arc::as_ref).collect(),
-        ingresses: copy.ingresses.iter().map(Arc::as_ref).collect(),
-        classes: copy.classes.iter().map(Arc::as_ref).collect(),
+        services: borrow(&copy.services),
+        slices: borrow(&copy.slices),
+        nodes: borrow(&copy.nodes),
+        dnses: borrow(&copy.dnses),
+        ingresses: borrow(&copy.ingresses),
+        classes: borrow(&copy.classes),
     }
 }
 
-impl<K: kube::Resource + Debug + Send + Sync + 'static> Kept<K> {
+impl<K> Kept<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    fn follow(informers: &Informers, prune: fn(&mut K), saved: Option<Vec<K>>) -> Kept<K> {
+        Kept { was_saved: saved.is_some(), cache: informers.cache_seeded(prune, saved.unwrap_or_default()) }
+    }
+
+    /// All of them, if they are known.
+    fn known(&self) -> Option<Vec<Arc<K>>> {
+        self.is_known().then(|| self.list())
+    }
+
     /// All of them.
     pub fn list(&self) -> Vec<Arc<K>> {
         self.cache.list()

@@ -41,9 +41,6 @@ impl Classes {
 pub(super) fn add(all: &mut Sites, ingress: &Ingress, owner: &Owner, services: &Services) {
     let Some(spec) = &ingress.spec else { return };
     let namespace = owner.namespace.as_str();
-    if let Some(backend) = &spec.default_backend {
-        all.default.get_or_insert_with(|| backend_of(namespace, backend, services));
-    }
     for rule in spec.rules.iter().flatten() {
         let host = lower(rule.host.as_deref());
         all.hosts.entry(host.clone()).or_default();
@@ -53,7 +50,14 @@ pub(super) fn add(all: &mut Sites, ingress: &Ingress, owner: &Owner, services: &
             all.add(&host, path.path.as_deref().unwrap_or("/"), matching, backend, owner);
         }
     }
-    for host in secured(spec) {
+    if let Some(backend) = &spec.default_backend {
+        let backend = backend_of(namespace, backend, services);
+        // Besides its own hosts those that nobody names; never those of others.
+        for host in own_hosts(spec).into_iter().chain([String::new()]) {
+            all.hosts.entry(host).or_default().default.get_or_insert_with(|| backend.clone());
+        }
+    }
+    for host in own_hosts(spec) {
         if let Some(secret) = secret_of(spec, &host) {
             let site = all.hosts.entry(host).or_default();
             site.tls.get_or_insert_with(|| (namespace.to_owned(), secret.to_owned()));
@@ -65,9 +69,9 @@ fn lower(host: Option<&str>) -> String {
     host.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// The hosts that may have a certificate: those of its rules, and those that it names for TLS and leads to its default
-/// backend.
-fn secured(spec: &IngressSpec) -> BTreeSet<String> {
+/// The hosts that may have its certificates and its default backend: those of its rules, and those that it names for
+/// TLS and leads to its default backend.
+fn own_hosts(spec: &IngressSpec) -> BTreeSet<String> {
     let ruled = spec.rules.iter().flatten().map(|rule| lower(rule.host.as_deref()));
     let named = spec.tls.iter().flatten().flat_map(|tls| tls.hosts.iter().flatten());
     let named = named.filter(|_| spec.default_backend.is_some()).map(|host| lower(Some(host)));
@@ -205,6 +209,39 @@ mod tests {
     }
 
     #[test]
+    fn a_default_backend_is_for_its_own_hosts() {
+        let to = |service: &str| json!({"service": {"name": service, "port": {"number": 80}}});
+        let rule = |host: &str| json!({"host": host, "http": {"paths": [{"path": "/x", "pathType": "Prefix", "backend": to("x")}]}});
+        let mut all = Sites::default();
+        // From the oldest to the youngest.
+        for (namespace, spec) in [
+            ("a", json!({"defaultBackend": to("a"), "rules": [rule("a.example"), rule("both.example")]})),
+            ("b", json!({"rules": [rule("b.example")]})),
+            (
+                "c",
+                json!({"defaultBackend": to("c"), "rules": [rule("both.example")], "tls": [{"hosts": ["c.example"]}]}),
+            ),
+            ("d", json!({"defaultBackend": to("d")})),
+            ("e", json!({"defaultBackend": to("e"), "rules": []})),
+        ] {
+            let object = ingress(json!({"namespace": namespace, "name": "i"}), spec);
+            add(&mut all, &object, &Owner::of("Ingress", &object.metadata), &Services::default());
+        }
+        let missing =
+            |name: &str| Backend::Missing("ServiceNotFound", format!("service \"{name}\" not found"));
+        let found: Vec<(&str, Option<Backend>)> =
+            all.hosts.iter().map(|(host, site)| (host.as_str(), site.default.clone())).collect();
+        let expected = [
+            ("", Some("a")),
+            ("a.example", Some("a")),
+            ("b.example", None),
+            ("both.example", Some("a")),
+            ("c.example", Some("c")),
+        ];
+        assert_eq!(found, expected.map(|(host, default)| (host, default.map(missing))));
+    }
+
+    #[test]
     fn the_certificate_that_fits_best() {
         let rule = |host: &str| json!({"host": host, "http": {"paths": []}});
         let tls = |hosts: &[&str], secret: &str| json!({"hosts": hosts, "secretName": secret});
@@ -230,7 +267,7 @@ mod tests {
         );
         check(
             json!({"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}, "tls": [tls(&["a.example.com"], "a")]}),
-            &[("a.example.com", Some("a"))],
+            &[("", None), ("a.example.com", Some("a"))],
         );
         // Somebody else's host is not given a certificate.
         check(

@@ -38,14 +38,14 @@ pub fn render(sites: &Sites, dir: &Path, listen: Listen, certificate: &Certifica
     for (host, site) in sites.hosts.iter().filter(|(host, _)| !host.is_empty()) {
         let files = site.tls.as_ref().and_then(certificate);
         any_secured |= files.is_some();
-        text += &server(host, "", site, sites, listen, files);
+        text += &server(host, "", site, listen, files);
     }
     let nameless = sites.hosts.get("").cloned().unwrap_or_default();
     let files = nameless.tls.as_ref().and_then(certificate);
     if any_secured && files.is_none() {
         text += &stranger(listen);
     }
-    text += &server("_", " default_server", &nameless, sites, listen, files);
+    text += &server("_", " default_server", &nameless, listen, files);
     text += "}\n";
     text
 }
@@ -58,12 +58,13 @@ fn stranger(listen: Listen) -> String {
 
 fn preamble(dir: &Path) -> String {
     let dir = dir.display();
+    // A bucket holds the longest name, which is of 253 characters, or nginx takes nobody's.
     format!(
         "# Written by kubeproxy from DNS objects and ingresses; changes are overwritten.\n\
          user www-data;\nworker_processes auto;\npid \"{dir}/nginx.pid\";\nerror_log \"{dir}/error.log\" warn;\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n\
-         access_log off;\nserver_tokens off;\nserver_names_hash_bucket_size 256;\nserver_names_hash_max_size 8192;\n\
+         access_log off;\nserver_tokens off;\nserver_names_hash_bucket_size 512;\nserver_names_hash_max_size 8192;\n\
          client_max_body_size 0;\nproxy_http_version 1.1;\n\
          client_body_temp_path \"{dir}/tmp/body\";\nproxy_temp_path \"{dir}/tmp/proxy\";\n\
          fastcgi_temp_path \"{dir}/tmp/fastcgi\";\nuwsgi_temp_path \"{dir}/tmp/uwsgi\";\nscgi_temp_path \"{dir}/tmp/scgi\";\n\
@@ -75,14 +76,7 @@ fn preamble(dir: &Path) -> String {
     )
 }
 
-fn server(
-    name: &str,
-    default: &str,
-    site: &Site,
-    sites: &Sites,
-    listen: Listen,
-    files: Option<(String, String)>,
-) -> String {
+fn server(name: &str, default: &str, site: &Site, listen: Listen, files: Option<(String, String)>) -> String {
     let listens = listen.lines(listen.http, default);
     let mut text = format!("server {{\nserver_name {};\n{listens}{NOBODY}", server_name(name));
     if let Some((certificate, key)) = files {
@@ -94,7 +88,7 @@ fn server(
         text += &locations(rule, site.has_exact(&rule.path));
     }
     if !site.paths.iter().any(|rule| rule.path == "/" && rule.matching != Match::Exact) {
-        let rest = match &sites.default {
+        let rest = match &site.default {
             Some(backend) => action(backend, ""),
             None => "return 404 \"default backend - 404\\n\";".to_owned(),
         };
@@ -194,7 +188,30 @@ mod tests {
             }
             sites.add(host, "/pay", Match::Stripped, missing(), &Owner::default());
         }
+        // The longest names that there can be.
+        let label = |length: usize| "x".repeat(length);
+        let long = [label(63), label(63), label(63), label(61)].join(".");
+        let below = ["*".to_owned(), label(63), label(63), label(63), label(59)].join(".");
+        for host in [long, below] {
+            assert_eq!(host.len(), 253);
+            sites.add(&host, "/", Match::Prefix, at(), &Owner::default());
+        }
         nginx_takes(&sites, dir.path(), &|_| None);
+    }
+
+    #[test]
+    fn what_fits_no_path_goes_where_its_own_host_says() {
+        let listen = Listen { http: 80, https: 443, ipv6: false };
+        let at = |address: &str| Some(Backend::At(address.parse().unwrap()));
+        let site = |default| server("h", "", &Site { default, ..Site::default() }, listen, None);
+        let led = site(at("10.96.0.5:80"));
+        assert!(led.contains("location / { proxy_pass http://10.96.0.5:80; }"), "{led}");
+        let mut sites = Sites::default();
+        sites.hosts.insert(String::new(), Site { default: at("10.96.0.5:80"), ..Site::default() });
+        sites.hosts.insert("h".into(), Site::default());
+        let text = render(&sites, Path::new("/x"), listen, &|_| None);
+        assert!(text.contains(&site(None)), "a host takes nothing from the one without a name: {text}");
+        assert_eq!(text.matches("location / { proxy_pass http://10.96.0.5:80; }").count(), 1, "{text}");
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub struct Site {
     pub paths: Vec<PathRule>,
     /// The secret with its certificate, (namespace, name).
     pub tls: Option<(String, String)>,
+    /// Where goes what fits none of its paths.
+    pub default: Option<Backend>,
 }
 
 impl Site {
@@ -97,8 +99,6 @@ impl Site {
 pub struct Sites {
     /// By name.
     pub hosts: BTreeMap<String, Site>,
-    /// Where goes what fits nothing.
-    pub default: Option<Backend>,
     /// Who wants which host and path, and who has it.
     taken: BTreeMap<(Owner, String), Owner>,
 }

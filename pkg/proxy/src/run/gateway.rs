@@ -1,4 +1,9 @@
 //! Keeps nginx, the node's file of names, and what is said of DNS objects and ingresses, in step.
+//!
+//! ```text
+//! objects ──> Seen ──> nginx, hosts, events
+//!              └── the newest ──> statuses   at their own pace: a node that is cut off still serves
+//! ```
 
 use super::complaints::Complaints;
 use super::secrets::Secrets;
@@ -23,7 +28,9 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Changes that come together are taken together: a reload starts new processes.
@@ -44,40 +51,40 @@ pub async fn keep(
     let (Some(web), Some(ports)) = (web, config.gateway_ports) else { return };
     let mut secrets = Secrets::new(client.clone(), shutdown.clone());
     let mut changes = objects.gateway_changes();
-    objects.settled().await;
-    loop {
-        // What was known goes on until something else is known: there is always a last good configuration.
-        let known = objects.services.is_known() && (objects.dnses.is_known() || is_foreign(&client).await);
-        if known {
-            let seen = Seen::now(config, objects);
-            let listen = Listen { http: ports.0, https: ports.1, ipv6: has_ipv6() };
-            step(&web, listen, &mut secrets, &seen, status).await;
-            let this = This::find(&config.node, &objects.nodes.list());
-            hosts(config, &this, &seen);
-            match this.first && objects.ingresses.is_synced() && objects.services.is_synced() {
-                true => complain(&mut complaints, &secrets, &seen, objects),
-                false => complaints.be_silent(),
+    let (newest, told) = watch::channel(None);
+    let telling = shutdown.run_until_cancelled(tell(&client, objects, told));
+    let serving = async {
+        objects.settled().await;
+        let mut foreign = false;
+        loop {
+            web.trim_log();
+            if is_known(&client, objects, &mut foreign).await {
+                let seen = Arc::new(Seen::now(config, objects));
+                let listen = Listen { http: ports.0, https: ports.1, ipv6: has_ipv6() };
+                step(&web, listen, &mut secrets, &seen, status).await;
+                let this = This::find(&config.node, &objects.nodes.list());
+                hosts(config, &this, &seen);
+                match this.first && objects.ingresses.is_synced() && objects.services.is_synced() {
+                    true => complain(&mut complaints, &secrets, &seen, objects),
+                    false => complaints.be_silent(),
+                }
+                newest.send_replace(Some(seen));
             }
-            if objects.dnses.is_synced() && objects.services.is_synced() {
-                statuses(&client, &seen, objects).await;
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = super::any_change(&mut changes) => {}
+                () = secrets.changed() => {}
+                () = web.ended() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            if objects.ingresses.is_synced() && objects.nodes.is_synced() {
-                addresses_of_ingresses(&client, &seen, objects).await;
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(GATHER) => {}
             }
+            changes.iter_mut().for_each(|changes| changes.mark_unchanged());
         }
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = super::any_change(&mut changes) => {}
-            () = secrets.changed() => {}
-            () = web.ended() => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(GATHER) => {}
-        }
-        changes.iter_mut().for_each(|changes| changes.mark_unchanged());
-    }
+    };
+    tokio::join!(serving, telling);
 }
 
 /// What there is at one moment.
@@ -101,6 +108,19 @@ impl Seen {
     }
 }
 
+/// Whether all is known that hosts and paths are made of. What was known goes on until then: a configuration that misses
+/// some of it would take away what the last good one serves, and its certificates.
+///
+/// That a cluster is foreign is asked only until it is known: a node that is cut off gets no answer.
+async fn is_known(client: &Client, objects: &Objects, foreign: &mut bool) -> bool {
+    let of_everybody =
+        objects.services.is_known() && objects.ingresses.is_known() && objects.classes.is_known();
+    if of_everybody && !objects.dnses.is_known() && !*foreign {
+        *foreign = is_foreign(client).await;
+    }
+    of_everybody && (objects.dnses.is_known() || *foreign)
+}
+
 /// Whether the cluster is somebody else's, which has no DNS objects.
 async fn is_foreign(client: &Client) -> bool {
     let answer = client.list_api_group_resources("minik8s.io/v1").await;
@@ -110,7 +130,7 @@ async fn is_foreign(client: &Client) -> bool {
 async fn step(web: &Web, listen: Listen, secrets: &mut Secrets, seen: &Seen, status: &Status) {
     let all = &seen.sites;
     // A node that serves nothing needs no nginx.
-    if all.hosts.is_empty() && all.default.is_none() && !web.dir().join("nginx.conf").exists() {
+    if all.hosts.is_empty() && !web.dir().join("nginx.conf").exists() {
         return;
     }
     let named = all.hosts.values().filter_map(|site| site.tls.as_ref());
@@ -157,39 +177,67 @@ fn complain(complaints: &mut Complaints, secrets: &Secrets, seen: &Seen, objects
     complaints.tell(of_dnses.chain(of_ingresses));
 }
 
-async fn statuses(client: &Client, seen: &Seen, objects: &Objects) {
-    for dns in objects.dnses.list() {
-        let now = Time(jiff::Timestamp::now());
-        let status = dns_status(&dns, &seen.services, &seen.sites, &seen.reserved, now);
-        if status != dns.status {
-            write_status::<DNS>(client, &dns.metadata, &status).await;
+/// Writes statuses for as long as something new is seen.
+async fn tell(client: &Client, objects: &Objects, mut newest: watch::Receiver<Option<Arc<Seen>>>) {
+    while newest.changed().await.is_ok() {
+        let Some(seen) = newest.borrow_and_update().clone() else { continue };
+        if let Err(error) = statuses(client, &seen, objects).await {
+            tracing::debug!(%error, "statuses are written when the apiserver is reached again");
         }
     }
 }
 
+/// Ends with the first that does not reach the apiserver: the others would not, and each would take its time.
+async fn statuses(client: &Client, seen: &Seen, objects: &Objects) -> Result<(), kube::Error> {
+    if objects.dnses.is_synced() && objects.services.is_synced() {
+        statuses_of_dnses(client, seen, objects).await?;
+    }
+    if objects.ingresses.is_synced() && objects.nodes.is_synced() {
+        addresses_of_ingresses(client, seen, objects).await?;
+    }
+    Ok(())
+}
+
+async fn statuses_of_dnses(client: &Client, seen: &Seen, objects: &Objects) -> Result<(), kube::Error> {
+    for dns in objects.dnses.list() {
+        let now = Time(jiff::Timestamp::now());
+        let status = dns_status(&dns, &seen.services, &seen.sites, &seen.reserved, now);
+        if status != dns.status {
+            write_status::<DNS>(client, &dns.metadata, &status).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Says where ingresses are reached.
-async fn addresses_of_ingresses(client: &Client, seen: &Seen, objects: &Objects) {
+async fn addresses_of_ingresses(client: &Client, seen: &Seen, objects: &Objects) -> Result<(), kube::Error> {
     let points = ingress_points(&addresses(&objects.nodes.list()));
     for ingress in objects.ingresses.list().iter().filter(|ingress| seen.classes.have(ingress)) {
         let status = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
         let said = status.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
         if said != points {
-            write_status::<Ingress>(client, &ingress.metadata, &json!({"loadBalancer": {"ingress": points}}))
-                .await;
+            let status = json!({"loadBalancer": {"ingress": points}});
+            write_status::<Ingress>(client, &ingress.metadata, &status).await?;
         }
     }
+    Ok(())
 }
 
-/// Every node says the same, so only the first one writes.
-async fn write_status<K>(client: &Client, of: &ObjectMeta, status: &impl Serialize)
+/// Every node says the same, so only the first one writes. Fails only if nobody answers.
+async fn write_status<K>(client: &Client, of: &ObjectMeta, status: &impl Serialize) -> Result<(), kube::Error>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let (Some(namespace), Some(name)) = (&of.namespace, &of.name) else { return };
+    let (Some(namespace), Some(name)) = (&of.namespace, &of.name) else { return Ok(()) };
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     // With the version that it was made from: whoever was faster is not overwritten.
     let patch = json!({"metadata": {"resourceVersion": of.resource_version}, "status": status});
-    if let Err(error) = api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-        tracing::debug!(%error, namespace, name, kind = %K::kind(&()), "a status was not written");
+    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(error)) => {
+            tracing::debug!(%error, namespace, name, kind = %K::kind(&()), "a status was not written");
+            Ok(())
+        }
+        Err(error) => Err(error),
     }
 }

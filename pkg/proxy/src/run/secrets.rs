@@ -5,9 +5,10 @@
 //! Ingress.spec.tls ──> names ── one watch each ──> pair ── does nginx take it? ──> certificates/<ns>.<name>.<hash>.crt
 //! ```
 //!
-//! A pair has its own file names, so a renewed one is another configuration, and the last good one keeps its files.
+//! A pair has its own file names, so a renewed one is another configuration, and the last good one keeps its files. It
+//! has them only once nginx has taken it: until then both end with `.new`, and nobody believes them.
 
-use crate::web::{Web, WebError, write};
+use crate::web::{Web, WebError, write_durably};
 use client::Key;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
@@ -16,7 +17,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -110,7 +111,8 @@ impl Secrets {
         for entry in std::fs::read_dir(web.certificates()).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let stem = name.rsplit_once('.').map_or(name.as_str(), |(stem, _)| stem);
-            if !config.contains(stem) {
+            // What was not finished is of somebody who was killed at it.
+            if !config.contains(stem) || name.ends_with(".new") {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -126,16 +128,20 @@ impl Secrets {
         if path("crt").exists() && path("key").exists() {
             return Some(stem);
         }
+        let (new_key, new_certificate) = (path("key.new"), path("crt.new"));
         let stored = async {
-            write(&path("key"), &pair.key)?;
-            write(&path("crt"), &pair.certificate)?;
-            web.takes_certificate(&path("crt"), &path("key")).await
+            write_durably(&new_key, &pair.key)?;
+            write_durably(&new_certificate, &pair.certificate)?;
+            web.takes_certificate(&new_certificate, &new_key).await?;
+            rename(&new_key, &path("key"))?;
+            // The last step: where there is a certificate, the pair was tested.
+            rename(&new_certificate, &path("crt"))
         };
         match stored.await {
             Ok(()) => Some(stem),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, secret = %key, "this certificate is not used");
-                let _ = (std::fs::remove_file(path("crt")), std::fs::remove_file(path("key")));
+                let _ = (std::fs::remove_file(new_certificate), std::fs::remove_file(new_key));
                 if let WebError::Refused(said) = error {
                     self.refused.insert(stem, reason(&said));
                 }
@@ -143,6 +149,11 @@ impl Secrets {
             }
         }
     }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), WebError> {
+    let failed = |source| WebError::Io { what: format!("write {}", to.display()), source };
+    std::fs::rename(from, to).map_err(failed)
 }
 
 /// Until it is dropped.
@@ -225,6 +236,63 @@ fn newest(web: &Web, key: &Key) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
+
+    /// What is known of one Secret, by somebody who begins.
+    fn knowing(key: &Key, pair: &Pair) -> Secrets {
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let secrets = Secrets::new(Client::try_from(nowhere).unwrap(), CancellationToken::new());
+        secrets.known.lock().insert(key.clone(), Ok(pair.clone()));
+        secrets
+    }
+
+    fn pair(dir: &Path) -> Pair {
+        let file = |name: &str| dir.join(name).display().to_string();
+        let made = std::process::Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+            .args(["-subj", "/CN=a", "-keyout", &file("key"), "-out", &file("crt")])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        Pair { certificate: text("crt"), key: text("key") }
+    }
+
+    fn names(web: &Web) -> BTreeSet<String> {
+        let entries = std::fs::read_dir(web.certificates()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn only_a_pair_that_was_tested_is_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let web = Web::new(dir.path()).unwrap();
+        let key = Key::new("ns", "safe");
+        let wanted = BTreeSet::from([key.clone()]);
+        let good = pair(dir.path());
+        let bad = Pair { key: pair(dir.path()).key, ..good.clone() };
+        // Killed as soon as it waits for nginx to say what it thinks of it.
+        let killed = knowing(&key, &bad).files(&web, &wanted).now_or_never();
+        assert!(killed.is_none() && !names(&web).is_empty(), "{killed:?} {:?}", names(&web));
+
+        let mut secrets = knowing(&key, &bad);
+        assert!(secrets.files(&web, &wanted).await.is_empty());
+        assert_eq!(secrets.trouble(&key).as_deref(), Some("nginx does not take it: key values mismatch"));
+        assert_eq!(names(&web), BTreeSet::new());
+
+        assert!(knowing(&key, &good).files(&web, &wanted).now_or_never().is_none());
+        let mut secrets = knowing(&key, &good);
+        let files = secrets.files(&web, &wanted).await;
+        let stem = stem(&key, &good);
+        let path = |extension: &str| web.certificates().join(format!("{stem}.{extension}"));
+        assert_eq!(files[&key], (path("crt"), path("key")));
+        // Of another one that was killed.
+        std::fs::write(path("crt.new"), "").unwrap();
+        std::fs::write(path("key.new"), "").unwrap();
+        secrets.sweep(&web, &path("crt").display().to_string());
+        assert_eq!(names(&web), BTreeSet::from([format!("{stem}.crt"), format!("{stem}.key")]));
+        assert_eq!(knowing(&key, &good).files(&web, &wanted).await, files);
+    }
 
     #[test]
     fn what_nginx_says_of_a_certificate() {
