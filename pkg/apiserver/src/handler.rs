@@ -11,7 +11,7 @@ use crate::registry::Resource;
 use crate::request::{Query, RequestInfo, Target};
 use crate::server::{Connection, Server};
 use crate::write::Part;
-use crate::{health, identity, meta_paths, reviews, subresources, verbs};
+use crate::{apiservices, health, identity, meta_paths, reviews, subresources, verbs};
 use api::kind::Verbs;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
@@ -98,7 +98,11 @@ async fn answer(
     let user = identity::impersonate(server, user, headers)?;
     authorize(server, &attributes(&user, &info))?;
     if let Some(backend) = server.api_services.route(&info) {
-        return backend.forward(server, &user, parts, body).await;
+        let _permit = match apiservices::is_long_running(&info, headers) {
+            true => None,
+            false => Permit::take(server, info.verb)?,
+        };
+        return backend.forward(server, &info, &user, parts, body).await;
     }
     let Some(target) = &info.target else {
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -200,7 +204,9 @@ impl<'a> Permit<'a> {
     fn take(server: &'a Server, verb: &str) -> Result<Option<Permit<'a>>> {
         let (counter, most) = match verb {
             "watch" => return Ok(None),
-            "get" | "list" => (&server.metrics.reads_in_flight, server.config.max_requests_in_flight),
+            "get" | "head" | "list" => {
+                (&server.metrics.reads_in_flight, server.config.max_requests_in_flight)
+            }
             _ => (&server.metrics.writes_in_flight, server.config.max_mutating_requests_in_flight),
         };
         let permit = Permit(counter);

@@ -1,18 +1,17 @@
-//! The server behind an APIService: whether it answers, and requests on their way to it.
+//! The server behind an APIService, and requests on their way to it.
 
-use super::Table;
+use super::is_long_running;
 use crate::answer::Answer;
 use crate::auth::User;
 use crate::client_tls::{self, Trust};
-use crate::discovery::Foreign;
 use crate::error::{ApiError, Result};
 use crate::nodes::{connect, endpoint_of, escaped, forward};
+use crate::request::RequestInfo;
 use crate::server::Server;
 use api::Value;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HOST, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Request};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use rustls::ClientConfig;
 use std::sync::Arc;
@@ -26,140 +25,53 @@ pub const EXTRA_PREFIX: &str = "X-Remote-Extra-";
 /// What all of them begin with.
 const PREFIX: &str = "x-remote-";
 
-/// Who takes longer than this to say what it serves does not answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest list of resources, or index of documents.
-const LARGEST_ANSWER: usize = 8 * 1024 * 1024;
+/// A request that somebody works on is given up after this.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// One for what is served at all.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server behind an APIService.
 pub struct Backend {
-    namespace: String,
-    service: String,
-    port: u16,
+    pub namespace: String,
+    pub service: String,
+    pub port: u16,
     tls: Result<Arc<ClientConfig>, String>,
-    is_available: bool,
+    pub is_available: bool,
     /// The path of its OpenAPI document.
     pub document: Option<String>,
 }
 
-/// What was found of one.
-pub struct Looked {
-    pub backend: Backend,
-    pub foreign: Foreign,
-    /// Why it is not available: a reason, and a message.
-    pub fault: Option<(&'static str, String)>,
-}
-
-/// Asks the server behind an APIService what it serves. What it said before is remembered.
-pub async fn look(server: &Arc<Server>, service: &Value, before: &Table) -> Looked {
-    let spec = &service["spec"];
-    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    let number = |name: &str| spec[name].as_i64().unwrap_or_default();
-    let (group, version) = (text(spec, "group"), text(spec, "version"));
-    let known = before.find(&group, &version);
-    let mut foreign = Foreign {
-        group_priority: number("groupPriorityMinimum"),
-        version_priority: number("versionPriority"),
-        resources: known.map(|(known, _)| known.resources.clone()).unwrap_or_default(),
-        group,
-        version,
-        is_current: false,
-    };
-    let trust = match spec["insecureSkipTLSVerify"] == true {
-        true => Ok(Trust::Anybody),
-        false => Trust::bundle(&text(spec, "caBundle")),
-    };
-    let port = spec["service"]["port"].as_u64().and_then(|port| u16::try_from(port).ok());
-    let mut backend = Backend {
-        namespace: text(&spec["service"], "namespace"),
-        service: text(&spec["service"], "name"),
-        port: port.unwrap_or(443),
-        tls: trust.and_then(|trust| tls(server, trust)),
-        is_available: false,
-        document: known.and_then(|(_, known)| known.document.clone()),
-    };
-    let fault = match backend.resources(server, &foreign).await {
-        Ok(list) => {
-            foreign.learn(&list);
-            foreign.is_current = true;
-            backend.is_available = true;
-            let path = format!("apis/{}/{}", foreign.group, foreign.version);
-            let index = backend.ask(server, "/openapi/v3").await.unwrap_or_default();
-            backend.document = index["paths"][path]["serverRelativeURL"].as_str().map(str::to_owned);
-            None
-        }
-        Err(fault) => Some(fault),
-    };
-    Looked { backend, foreign, fault }
-}
-
-/// The files of our certificate may have been renewed since the last time.
-fn tls(server: &Server, trust: Trust) -> Result<Arc<ClientConfig>, String> {
-    let file = |end: &str| server.config.cert_dir().join(format!("{}.{end}", pki::FRONT_PROXY_CLIENT));
-    let config = client_tls::config(trust, Some(&(file("crt"), file("key"))));
-    config.map(Arc::new).map_err(|error| error.to_string())
-}
-
 impl Backend {
-    /// The list of resources of a version, or why there is none.
-    async fn resources(
-        &self,
-        server: &Arc<Server>,
-        foreign: &Foreign,
-    ) -> Result<Value, (&'static str, String)> {
-        let place = format!("service/{} in {:?}", self.service, self.namespace);
-        let Some(service) = server.lookup("", "services", &self.namespace, &self.service) else {
-            return Err(("ServiceNotFound", format!("{place} is not present")));
+    /// The one that a spec names.
+    pub fn new(server: &Server, spec: &Value) -> Backend {
+        let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let trust = match spec["insecureSkipTLSVerify"] == true {
+            true => Ok(Trust::Anybody),
+            false => Trust::bundle(&text(spec, "caBundle")),
         };
-        if service["spec"]["type"] == "ClusterIP" {
-            let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let Some(port) = ports.iter().find(|port| port["port"] == self.port) else {
-                return Err(("ServicePortError", format!("{place} is not listening on port {}", self.port)));
-            };
-            if self.address(server).is_err() {
-                let name = port["name"].as_str().unwrap_or_default();
-                let message = format!("endpointslices for {place} have no addresses with port name {name:?}");
-                return Err(("MissingEndpoints", message));
-            }
+        let port = spec["service"]["port"].as_u64().and_then(|port| u16::try_from(port).ok());
+        Backend {
+            namespace: text(&spec["service"], "namespace"),
+            service: text(&spec["service"], "name"),
+            port: port.unwrap_or(443),
+            tls: trust.and_then(|trust| tls(server, trust)),
+            is_available: false,
+            document: None,
         }
-        let path = format!("/apis/{}/{}", foreign.group, foreign.version);
-        let asked = self.ask(server, &path).await;
-        asked.map_err(|why| ("FailedDiscoveryCheck", format!("failing or missing response from {why}")))
-    }
-
-    /// Asks for a document, as ourselves.
-    async fn ask(&self, server: &Arc<Server>, path: &str) -> Result<Value, String> {
-        let (host, port) = self.address(server)?;
-        let about = |why: String| format!("https://{host}:{port}{path}: {why}");
-        let user = User {
-            name: "system:kube-aggregator".to_owned(),
-            groups: vec![User::MASTERS.to_owned()],
-            ..User::default()
-        };
-        let mut request = forward::get(path).map_err(|error| error.message)?;
-        show(request.headers_mut(), &user);
-        let asking = async {
-            let answer =
-                self.send(server, (&host, port), request).await.map_err(|error| error.to_string())?;
-            if !answer.status().is_success() {
-                return Err(format!("bad status: {}", answer.status().as_u16()));
-            }
-            let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;
-            let body = body.map_err(|error| error.to_string())?.to_bytes();
-            serde_json::from_slice(&body).map_err(|error| error.to_string())
-        };
-        let answered = tokio::time::timeout(TIMEOUT, asking).await;
-        answered.unwrap_or_else(|_| Err("context deadline exceeded".to_owned())).map_err(about)
     }
 
     /// Answers with what it answers.
     pub async fn forward(
         &self,
         server: &Arc<Server>,
+        info: &RequestInfo<'_>,
         user: &User,
         parts: &mut Parts,
         body: Incoming,
     ) -> Result<Answer> {
+        if has_encoded_slash(info.path) {
+            return Err(ApiError::bad_request("the path must not contain an encoded slash"));
+        }
         let unavailable = || ApiError::unavailable("service unavailable");
         if !self.is_available {
             return Err(unavailable());
@@ -170,27 +82,59 @@ impl Backend {
             unavailable()
         })?;
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut request = forward::request(parts, path, Some(body))?;
-        show(request.headers_mut(), user);
-        let answer = self.send(server, (&host, port), request).await;
+        let request = forward::request(parts, path, Some(body))?;
+        let asking = self.send(server, (&host, port), request, user);
+        let answer = match patience(info, &parts.headers) {
+            Some(longest) => tokio::time::timeout(longest, asking).await.map_err(|_| {
+                ApiError::timeout("Timeout: request did not complete within the allotted timeout")
+            })?,
+            None => asking.await,
+        };
         let answer = answer
             .map_err(|error| ApiError::unavailable(format!("error trying to reach service: {error}")))?;
         Ok(forward::answer(server, parts, answer))
     }
 
-    fn address(&self, server: &Server) -> Result<(String, u16), String> {
+    /// Somebody behind the service.
+    pub fn address(&self, server: &Server) -> Result<(String, u16), String> {
         endpoint_of(server, &self.namespace, &self.service, self.port)
     }
 
-    async fn send(
+    /// Sends a request there, and says who asks.
+    pub async fn send(
         &self,
         server: &Arc<Server>,
         address: (&str, u16),
-        request: Request<connect::Sent>,
+        mut request: Request<connect::Sent>,
+        user: &User,
     ) -> std::io::Result<http::Response<Incoming>> {
         let tls = self.tls.clone().map_err(std::io::Error::other)?;
+        let host = HeaderValue::from_str(&connect::authority(address)).map_err(std::io::Error::other)?;
+        request.headers_mut().insert(HOST, host);
+        show(request.headers_mut(), user);
         let name = format!("{}.{}.svc", self.service, self.namespace);
         connect::send_to(server, address, Some((tls, &name)), request).await
+    }
+}
+
+/// The files of our certificate may have been renewed since the last time.
+fn tls(server: &Server, trust: Trust) -> Result<Arc<ClientConfig>, String> {
+    let file = |end: &str| server.config.cert_dir().join(format!("{}.{end}", pki::FRONT_PROXY_CLIENT));
+    let config = client_tls::config(trust, Some(&(file("crt"), file("key"))));
+    config.map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// The other server may take it for a slash, and so for another object than the one that was permitted.
+fn has_encoded_slash(path: &str) -> bool {
+    path.as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(b"%2f"))
+}
+
+/// How long an answer may take to begin; `None` for as long as its client waits.
+fn patience(info: &RequestInfo<'_>, headers: &HeaderMap) -> Option<Duration> {
+    match (is_long_running(info, headers), &info.target) {
+        (true, _) => None,
+        (false, None) => Some(DISCOVERY_TIMEOUT),
+        (false, Some(_)) => Some(TIMEOUT),
     }
 }
 
@@ -219,6 +163,42 @@ fn show(headers: &mut HeaderMap, user: &User) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Query;
+    use http::Method;
+
+    impl Backend {
+        /// One that is not there.
+        pub fn nobody() -> Backend {
+            Backend {
+                namespace: String::new(),
+                service: String::new(),
+                port: 443,
+                tls: Err(String::new()),
+                is_available: false,
+                document: None,
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_means_the_same_to_both() {
+        assert!(has_encoded_slash("/apis/a/v1/things/x%2Fsecret"));
+        assert!(has_encoded_slash("/apis/a/v1/things/x%2fsecret"));
+        assert!(!has_encoded_slash("/apis/a/v1/things/system%3Anode%252f"));
+    }
+
+    #[test]
+    fn nobody_waits_without_end_but_who_wants_to() {
+        let check = |path: &str, query: &str, expected: Option<Duration>| {
+            let query = Query::parse(Some(query)).unwrap();
+            let info = RequestInfo::parse(&Method::GET, path, &query);
+            assert_eq!(patience(&info, &HeaderMap::new()), expected, "{path}");
+        };
+        check("/apis/a/v1", "", Some(DISCOVERY_TIMEOUT));
+        check("/openapi/v3/apis/a/v1", "", Some(DISCOVERY_TIMEOUT));
+        check("/apis/a/v1/things", "", Some(TIMEOUT));
+        check("/apis/a/v1/things", "watch=1", None);
+    }
 
     #[test]
     fn nobody_can_say_themselves_who_they_are() {

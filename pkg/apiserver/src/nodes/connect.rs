@@ -23,6 +23,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The body of a request that is forwarded.
 pub type Sent = UnsyncBoxBody<Bytes, hyper::Error>;
 
+/// A host and its port, as URLs and the `Host` header have them.
+pub fn authority((host, port): (&str, u16)) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// Sends a request and gives back the answer, whose body comes as it is read. The connection lives as long as it does.
 pub async fn send(
     server: &Arc<Server>,
@@ -36,15 +41,15 @@ pub async fn send(
     send_to(server, (&place.host, place.port), secured, request).await
 }
 
-/// The same, to an address and with TLS if it is given, with somebody whose certificate has this name.
+/// The same, to an address and with TLS if it is given, with somebody whose certificate has this name. How long an answer
+/// may take is the caller's to say: some take as long as their client stays.
 pub async fn send_to(
     server: &Arc<Server>,
     address: (&str, u16),
     secured: Option<(Arc<ClientConfig>, &str)>,
     request: Request<Sent>,
 ) -> std::io::Result<Response<Incoming>> {
-    let about =
-        |error: Error| Error::new(error.kind(), format!("dial tcp {}:{}: {error}", address.0, address.1));
+    let about = |error: Error| Error::new(error.kind(), format!("dial tcp {}: {error}", authority(address)));
     let slow = |_| Error::new(std::io::ErrorKind::TimedOut, "i/o timeout");
     let opening = async {
         let stream = TcpStream::connect(address).await?;

@@ -1,5 +1,6 @@
 //! Where a request goes: decided from objects, as the caches show them.
 
+use super::connect::authority;
 use crate::error::{ApiError, Result};
 use crate::request::{Query, Target};
 use crate::server::Server;
@@ -32,11 +33,7 @@ pub struct Place {
 impl Place {
     /// `host:port`.
     pub fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        authority((&self.host, self.port))
     }
 }
 
@@ -316,6 +313,11 @@ pub fn endpoint_of(server: &Server, namespace: &str, name: &str, port: u16) -> R
     let port = port_name(&service, name, &port.to_string()).map_err(|error| error.message)?;
     let found = endpoints(&slices(server, namespace, name), &port, |_, _| true);
     any(found).ok_or_else(|| format!("no endpoints available for service {name:?}"))
+}
+
+/// Whether anything at all is said of who serves a service.
+pub fn has_slices(server: &Server, namespace: &str, service: &str) -> bool {
+    !slices(server, namespace, service).is_empty()
 }
 
 fn slices(server: &Server, namespace: &str, service: &str) -> Vec<Value> {

@@ -5,7 +5,10 @@ use crate::kind::{Kind, column};
 use crate::object::set_default;
 use crate::{names, object, printing};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+/// What is said of every one that this server answers for itself: status, reason and message of `Available`.
+pub const LOCAL: (&str, &str, &str) = ("True", "Local", "Local APIServices are always available");
 
 /// The kind.
 pub fn kind() -> Kind {
@@ -18,8 +21,6 @@ pub fn kind() -> Kind {
             printing::age_column(),
         ],
         unconditional_update: false,
-        // Those of a server elsewhere are found out.
-        status_on_create: true,
         validate_name: names::path_segment_name,
         default,
         prepare,
@@ -39,9 +40,14 @@ fn default(service: &mut Value) {
     }
 }
 
+/// Whether a server elsewhere answers is yet to be found out; that this one does is known from the beginning.
 fn prepare(service: &mut Value, old: Option<&Value>) {
-    if old.is_none() && printing::at(service, "spec.service").is_some() {
-        service["status"] = Value::Object(serde_json::Map::new());
+    if old.is_none() && printing::at(service, "spec.service").is_none() {
+        let (status, reason, message) = LOCAL;
+        let since = service["metadata"]["creationTimestamp"].clone();
+        service["status"] = json!({"conditions": [{
+            "type": "Available", "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+        }]});
     }
 }
 
@@ -113,5 +119,28 @@ fn validate_place(spec: &Field<'_>, errors: &mut Errors) {
     }
     if unverified.bool() && has_bundle {
         unverified.invalid("may not be true if caBundle is present", errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_local_one_is_available_from_the_beginning() {
+        let now = "2026-01-01T00:00:00Z";
+        let mut local =
+            json!({"metadata": {"creationTimestamp": now}, "spec": {"group": "a", "version": "v1"}});
+        prepare(&mut local, None);
+        let condition = &local["status"]["conditions"][0];
+        assert_eq!((&condition["reason"], &condition["lastTransitionTime"]), (&json!("Local"), &json!(now)));
+        assert_eq!(available(&local), "True");
+
+        let mut remote = json!({"spec": {"service": {"namespace": "a", "name": "b"}}});
+        prepare(&mut remote, None);
+        assert_eq!(available(&remote), "Unknown");
+        let mut changed = json!({"spec": {}, "status": {}});
+        prepare(&mut changed, Some(&local));
+        assert_eq!(changed["status"], json!({}), "updates say nothing of it");
     }
 }
