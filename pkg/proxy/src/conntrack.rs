@@ -7,8 +7,10 @@
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
 use std::net::IpAddr;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 /// Where datagrams are sent to: an address of a service, or any of the node's, and a port.
@@ -28,19 +30,42 @@ struct Way {
 /// Forgets what leads to somebody else than these. What cannot be forgotten times out after half a minute of silence, so
 /// failures are only logged.
 pub async fn clean(endpoints: &Endpoints, ipv6: bool) {
-    let Some(output) = conntrack("-L", &[], ipv6).await else { return };
-    let listed = String::from_utf8_lossy(&output.stdout);
-    let local = local_addresses();
-    let ways = listed.lines().filter_map(read);
-    let stale: BTreeSet<Way> = ways.filter(|way| is_stale(way, endpoints, &local)).collect();
-    for way in stale {
-        let Some(output) = conntrack("-D", &place_of(&way), ipv6).await else { return };
+    if let Err(error) = forget(endpoints, ipv6).await {
+        tracing::warn!(%error, "cannot run conntrack: is the package installed? UDP clients may wait");
+    }
+}
+
+async fn forget(endpoints: &Endpoints, ipv6: bool) -> io::Result<()> {
+    for way in stale(endpoints, ipv6).await? {
+        let output = conntrack("-D", ipv6).args(place_of(&way).split(' ')).output().await?;
         let said = String::from_utf8_lossy(&output.stderr);
         // It may have ended by itself.
         if !output.status.success() && !said.contains("0 flow entries") {
             tracing::warn!(?way, %said, "conntrack");
         }
     }
+    Ok(())
+}
+
+/// There may be very many, so they are read line by line.
+async fn stale(endpoints: &Endpoints, ipv6: bool) -> io::Result<BTreeSet<Way>> {
+    let local = local_addresses();
+    let mut command = conntrack("-L", ipv6);
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut lines = BufReader::new(running.stdout.take().expect("piped above")).lines();
+    let mut stale = BTreeSet::new();
+    while let Some(line) = lines.next_line().await? {
+        stale.extend(read(&line).filter(|way| is_stale(way, endpoints, &local)));
+    }
+    running.wait().await?;
+    Ok(stale)
+}
+
+fn conntrack(verb: &str, ipv6: bool) -> Command {
+    let mut command = Command::new("conntrack");
+    command.args([verb, "-p", "udp", "-f", if ipv6 { "ipv6" } else { "ipv4" }]);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
 }
 
 /// A way of a service whose end is none of its endpoints; whatever is no service's is nobody's business.
@@ -55,9 +80,7 @@ fn is_stale(way: &Way, endpoints: &Endpoints, local: &HashSet<IpAddr>) -> bool {
 /// back.
 fn read(line: &str) -> Option<Way> {
     let values = |name: &'static str| {
-        let words =
-            line.split_whitespace().filter_map(move |word| word.strip_prefix(name)?.strip_prefix('='));
-        words.map(str::to_owned)
+        line.split_whitespace().filter_map(move |word| word.strip_prefix(name)?.strip_prefix('='))
     };
     Some(Way {
         address: values("dst").next()?.parse().ok()?,
@@ -76,25 +99,8 @@ fn local_addresses() -> HashSet<IpAddr> {
     getifaddrs().map(|interfaces| interfaces.filter_map(of).collect()).unwrap_or_default()
 }
 
-fn place_of(way: &Way) -> Vec<String> {
-    let Way { address, port, end } = way;
+fn place_of(Way { address, port, end }: &Way) -> String {
     format!("--orig-dst {address} --orig-port-dst {port} --reply-src {end}")
-        .split(' ')
-        .map(str::to_owned)
-        .collect()
-}
-
-/// What it says; none if it cannot be run.
-async fn conntrack(verb: &str, place: &[String], ipv6: bool) -> Option<Output> {
-    let mut command = Command::new("conntrack");
-    command.args([verb, "-p", "udp", "-f", if ipv6 { "ipv6" } else { "ipv4" }]).args(place);
-    match command.stdin(Stdio::null()).kill_on_drop(true).output().await {
-        Ok(output) => Some(output),
-        Err(error) => {
-            tracing::warn!(%error, "cannot run conntrack: is the package installed? UDP clients may wait");
-            None
-        }
-    }
 }
 
 #[cfg(test)]
@@ -112,7 +118,7 @@ mod tests {
         .into();
         let check = |line: &str, expected: &str| {
             let way = read(line).filter(|way| is_stale(way, &endpoints, &[parse("192.168.1.1")].into()));
-            assert_eq!(way.map(|way| place_of(&way).join(" ")).unwrap_or_default(), expected, "{line}");
+            assert_eq!(way.map(|way| place_of(&way)).unwrap_or_default(), expected, "{line}");
         };
         let line = |dst: &str, port: u16, end: &str| {
             format!(
