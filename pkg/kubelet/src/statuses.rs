@@ -39,6 +39,8 @@ struct Entry {
     sent: Option<Value>,
     /// The resourceVersion that our last write made.
     version: u64,
+    /// What the API has according to its own word, and since which version, while that could not be looked at yet.
+    seen: Option<(u64, PodStatus)>,
     dirty: bool,
     in_flight: bool,
     retry: Option<(Instant, Duration)>,
@@ -54,18 +56,31 @@ pub struct Statuses {
 }
 
 impl Entry {
-    /// Whether the API has something else than was written last; then it is to be written again.
+    /// Whether the API has something else than we say; then it is to be written again.
     fn is_contradicted_by(&mut self, pod: &Pod) -> bool {
-        let Some(status) = &pod.status else { return false };
-        if self.in_flight || self.dirty || version(pod) <= self.version || *status == self.status {
+        if let Some(status) = &pod.status {
+            self.seen = Some((version(pod), status.clone()));
+        }
+        self.is_contradicted()
+    }
+
+    /// The same, by what was seen last. While we write, nobody knows which of both is the later.
+    fn is_contradicted(&mut self) -> bool {
+        if self.in_flight {
             return false;
         }
-        let has = own_word(status);
-        self.dirty = !says(&has, &own_word(&self.status));
-        if self.dirty {
-            self.sent = Some(has);
+        let Some((version, status)) = self.seen.take() else { return false };
+        if version <= self.version || status == self.status {
+            return false;
         }
-        self.dirty
+        let has = own_word(&status);
+        let contradicts = !says(&has, &own_word(&self.status));
+        if contradicts {
+            // Also if a write is due already: it would be left out if this were not known.
+            self.sent = Some(has);
+            self.dirty = true;
+        }
+        contradicts
     }
 }
 
@@ -92,6 +107,7 @@ impl Statuses {
             delete: false,
             sent: pod.status.as_ref().map(own_word),
             version: 0,
+            seen: None,
             dirty: true,
             in_flight: false,
             retry: None,
@@ -218,6 +234,10 @@ impl Statuses {
                 entry.retry = Some((Instant::now() + pause, pause));
                 entry.dirty = true;
             }
+        }
+        // Whoever called looks again for what is due.
+        if let Some(entry) = entries.get_mut(uid) {
+            entry.is_contradicted();
         }
     }
 }
@@ -408,7 +428,29 @@ mod tests {
             statuses.seen(&seen);
             assert!(!is_due(&statuses), "{seen:?}");
         }
+        // While a write is due, or under way, others may write as well, and nobody will tell us again.
+        let told = |status: &str| PodStatus { message: Some(status.into()), ..ours.status.clone().unwrap() };
+        let is_written_again = |version: u64| {
+            let (_, entry) = statuses.due(1, &mut None).remove(0);
+            let status = own_word(&entry.status);
+            assert_ne!(entry.sent.as_ref(), Some(&status), "it would be left out");
+            statuses.written("u", Some("u".into()), Written::Done { sent: Some(status), version });
+        };
+        statuses.set(&ours, &told("due"), false);
+        statuses.set(&ours, ours.status.as_ref().unwrap(), false);
         statuses.seen(&pod(7, "False", "True"));
+        is_written_again(8);
+        statuses.set(&ours, &told("under way"), false);
+        let (_, entry) = statuses.due(1, &mut None).remove(0);
+        statuses.seen(&pod(10, "False", "True"));
+        let sent = Some(own_word(&entry.status));
+        statuses.written("u", Some("u".into()), Written::Done { sent, version: 9 });
+        is_written_again(11);
+        assert!(!is_due(&statuses));
+        statuses.set(&ours, ours.status.as_ref().unwrap(), false);
+        is_written_again(12);
+
+        statuses.seen(&pod(13, "False", "True"));
         let (_, entry) = statuses.due(1, &mut None).remove(0);
         let patch = patch(&own_word(&entry.status), entry.sent.as_ref(), None);
         assert_eq!(patch["status"]["conditions"], json!([{"type": "Ready", "status": "True"}]));

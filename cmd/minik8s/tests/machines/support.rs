@@ -137,9 +137,12 @@ impl Node {
         self.try_kubectl(&[&["get"], words.as_slice(), &["-o", &format!("jsonpath={path}")]].concat())
     }
 
-    /// Waits until everything of a rollout is there.
+    /// Waits until everything of a rollout is there; if it never is, the pods and the logs of the node are shown.
     pub fn rolled_out(&self, workload: &str) {
-        self.kubectl(&["rollout", "status", workload, "--timeout", "170s"]);
+        let status = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "rollout", "status", workload];
+        let output = self.attempt(&[&status[..], &["--timeout", "170s"]].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{workload}: {said}\n{}", self.state());
     }
 
     /// Applies a text of YAML.
@@ -153,18 +156,22 @@ impl Node {
     pub fn eventually(&self, what: &str, mut condition: impl FnMut(&Node) -> bool) {
         let ends = Instant::now() + PATIENCE;
         while !condition(self) {
-            if Instant::now() > ends {
-                let log = |file: &str| std::fs::read_to_string(self.machine.path(file)).unwrap_or_default();
-                let pods = self.try_kubectl(&["get", "pods", "-A", "-o", "yaml"]);
-                panic!(
-                    "waited in vain: {what}\n{}\n{}\n{}",
-                    pods,
-                    log("/var/log/minik8s/kubelet.log"),
-                    log("/var/log/minik8s/kubeproxy.log")
-                );
-            }
+            assert!(Instant::now() <= ends, "waited in vain: {what}\n{}", self.state());
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// The pods and the logs of the node, wherever it keeps them.
+    fn state(&self) -> String {
+        let log = |unit: &str| {
+            let file = self.machine.path(&format!("/var/log/minik8s/{unit}.log"));
+            std::fs::read_to_string(file).unwrap_or_else(|_| {
+                let journal = self.machine.output("journalctl", &["--no-pager", "-o", "cat", "-u", unit]);
+                String::from_utf8_lossy(&journal.stdout).into_owned()
+            })
+        };
+        let pods = self.try_kubectl(&["get", "pods", "-A", "-o", "yaml"]);
+        format!("{pods}\n{}\n{}", log("kubelet"), log("kubeproxy"))
     }
 
     /// Nothing but these traces is left, once the kernel has taken network namespaces and processes apart.

@@ -30,6 +30,8 @@ fn systemd_keeps_a_node_running() {
     }
     works(&node, 4);
     assert_eq!(missing(&running, &containers(&node)), [""; 0]);
+    let events = node.kubectl(&["get", "events", "-A"]);
+    assert!(!events.contains("Node is not ready"), "pods lost their clients meanwhile: {events}");
 
     // Without power, everything stops; with it, everything comes back by itself.
     node.machine.reboot();

@@ -67,6 +67,8 @@ pub(crate) struct LocalNode {
     sessions: Sessions,
     /// This node in the API, once it is known.
     node: RwLock<Option<Arc<Node>>>,
+    /// Held while the node is seen: whoever sees the same waits until its network is set up, too.
+    seeing: tokio::sync::Mutex<()>,
     workers: TaskTracker,
     shutdown: CancellationToken,
     /// Held while it is decided who gets room.
@@ -86,6 +88,7 @@ impl LocalNode {
             table: Arc::default(),
             settings,
             node: RwLock::default(),
+            seeing: tokio::sync::Mutex::default(),
             workers: TaskTracker::new(),
             shutdown,
             deciding: Mutex::default(),
@@ -323,6 +326,7 @@ impl PodProvider for LocalNode {
     }
 
     async fn node_seen(&self, node: Option<Arc<Node>>) {
+        let _turn = self.seeing.lock().await;
         let ranges = |node: Option<&Arc<Node>>| -> Vec<IpNet> {
             let spec = node.and_then(|node| node.spec.as_ref());
             let listed = spec.into_iter().flat_map(|spec| spec.pod_cidrs.iter().flatten());
