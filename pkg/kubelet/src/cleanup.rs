@@ -21,6 +21,7 @@ pub async fn cleanup(config: &Config, images: &[&str]) -> Result<usize, Error> {
         for sandbox in pods.iter().flat_map(|pod| &pod.sandboxes) {
             runtime.remove_sandbox(&sandbox.id).await.map_err(Error::Runtime)?;
         }
+        runtime.remove_orphans().await;
         for name in images {
             if let Some(image) = runtime.image(name).await.map_err(Error::Runtime)? {
                 runtime.remove_image(&image.id).await.map_err(Error::Runtime)?;

@@ -64,6 +64,8 @@ fn a_machine_is_a_cluster_and_is_none_again(datastore: Datastore) {
     assert!(String::from_utf8_lossy(&again.stderr).contains("kubeadm reset"), "{again:?}");
     assert!(node.run(&["kubeadm", "join", "10.89.0.1:6443"]).contains("nothing to do"));
 
+    // The root of a container that was never made, as a kubelet leaves it that is stopped in between.
+    node.machine.run("ctr", &["-n", "k8s.io", "snapshots", "prepare", &"a1".repeat(32)]);
     node.run(&["kubeadm", "reset", "--force"]);
     node.leaves_only(&before);
 }

@@ -214,7 +214,7 @@ async fn catch_up(engine: Arc<Engine>) -> Option<(PodRef, Option<api::Container>
 
 impl Engine {
     /// A crash between making a container's root and the container leaves a root that nobody names.
-    async fn remove_orphaned_roots(&self, containers: &[api::Container]) {
+    pub(super) async fn remove_orphaned_roots(&self, containers: &[api::Container]) {
         let mut client = self.connection.snapshots();
         let known: HashSet<&str> = containers.iter().map(|container| container.id.as_str()).collect();
         let request = ListSnapshotsRequest {

@@ -142,6 +142,11 @@ impl Containerd {
         self.engine.images.import(archive).await
     }
 
+    /// Removes what was made for containers that were never made, because somebody was stopped in between.
+    pub async fn remove_orphans(&self) {
+        self.engine.remove_orphaned_roots(&[]).await;
+    }
+
     /// Waits until what sessions left to do is done. To be called last.
     pub async fn close(&self) {
         self.engine.tasks.close();
