@@ -39,7 +39,7 @@ struct Entry {
     sent: Option<Value>,
     /// The resourceVersion that our last write made.
     version: u64,
-    /// What the API has according to its own word, and since which version, while that could not be looked at yet.
+    /// What the API was seen to have, and its resourceVersion, while a write of ours is under way.
     seen: Option<(u64, PodStatus)>,
     dirty: bool,
     in_flight: bool,
