@@ -20,6 +20,8 @@ pub struct Facts {
     pub wished_programs: Vec<(&'static str, &'static str, &'static str)>,
     /// Ports that somebody listens on already.
     pub taken_ports: Vec<u16>,
+    /// Ports that some features need, and that somebody listens on already.
+    pub taken_wished_ports: Vec<u16>,
     /// Memory is swapped.
     pub has_swap: bool,
     /// File systems and devices that the kernel lacks.
@@ -54,6 +56,9 @@ const WISHED: [(&str, &str, &str); 2] = [
     ("conntrack", "conntrack", "services over UDP whose pods change"),
 ];
 
+/// Where hosts of DNS objects and ingresses are served.
+const WISHED_PORTS: [u16; 2] = [80, 443];
+
 /// Looks.
 pub fn gather(wanted: &Wanted<'_>) -> Facts {
     let missing = |(program, package): &(&str, &str)| {
@@ -66,6 +71,7 @@ pub fn gather(wanted: &Wanted<'_>) -> Facts {
         missing_programs: wanted.programs.iter().filter_map(missing).collect(),
         wished_programs: WISHED.into_iter().filter(|(program, ..)| find_program(program).is_none()).collect(),
         taken_ports: wanted.ports.iter().copied().filter(|&port| is_taken(port)).collect(),
+        taken_wished_ports: WISHED_PORTS.into_iter().filter(|&port| is_taken(port)).collect(),
         has_swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1),
         missing_kernel_features: missing_kernel_features(),
         leftovers: wanted.files.iter().filter(|file| file.exists()).cloned().collect(),

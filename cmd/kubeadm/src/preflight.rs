@@ -39,8 +39,9 @@ pub fn check(facts: &Facts) -> Vec<Problem> {
         );
         error("CRI", text);
     }
+    let see_who = |port: &u16| format!("see who has it with ss -ltnp 'sport = :{port}'");
     for port in &facts.taken_ports {
-        let text = format!("port {port} is in use: see who has it with ss -ltnp 'sport = :{port}'");
+        let text = format!("port {port} is in use: {}", see_who(port));
         error("Port", text);
     }
     for feature in &facts.missing_kernel_features {
@@ -71,6 +72,14 @@ pub fn check(facts: &Facts) -> Vec<Problem> {
     for (program, package, what) in &facts.wished_programs {
         let text = format!("{program} is missing, which {what} need: apt-get install {package}");
         problems.push(Problem { name: "FileExisting", text, is_warning: true });
+    }
+    for port in &facts.taken_wished_ports {
+        let text = format!(
+            "port {port} is in use, so hosts of DNS objects and ingresses are not served there until it is free: {} (if it \
+             is Debian's own nginx: systemctl disable --now nginx)",
+            see_who(port)
+        );
+        problems.push(Problem { name: "Port", text, is_warning: true });
     }
     if facts.has_swap {
         let text = "swap is on: pods' memory limits are less exact (swapoff -a turns it off)".to_owned();
@@ -107,6 +116,7 @@ mod tests {
             wished_programs: vec![("nginx", "nginx-light", "DNS objects")],
             containerd_socket: "/run/containerd/containerd.sock".into(),
             taken_ports: vec![6443],
+            taken_wished_ports: vec![80],
             leftovers: vec!["/etc/kubernetes/kubelet.conf".into()],
             other_stores: vec!["/var/lib/minik8s/etcd".into()],
             has_swap: true,
@@ -119,6 +129,7 @@ mod tests {
             "apt-get install nginx-light",
             "systemctl start containerd",
             "6443",
+            "systemctl disable --now nginx",
             "kubeadm reset",
             "--datastore",
             "swapoff",

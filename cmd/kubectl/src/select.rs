@@ -1,6 +1,6 @@
 //! Which objects a command is about: `pod web`, `pods a b`, `pod/a svc/b`, `pods -l app=x`, `pods,services`, `all`.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, is_not_found};
 use crate::manifests::FileFlags;
 use crate::resources::{Catalogue, Resource};
 use anyhow::{Result, bail};
@@ -164,6 +164,31 @@ pub async fn objects(connection: &Connection, flags: &SelectFlags) -> Result<Vec
     let catalogue = Catalogue::for_words(connection, &flags.words).await?;
     let targets = targets(&catalogue, &flags.words)?;
     find(connection, &targets, flags).await
+}
+
+/// The same; where nothing has the name of `TYPE NAME`, all whose names start with it, and whether that was so.
+pub async fn objects_or_prefixed(
+    connection: &Connection,
+    flags: &SelectFlags,
+) -> Result<(Vec<(Resource, Value)>, bool)> {
+    let catalogue = Catalogue::for_words(connection, &flags.words).await?;
+    let targets = targets(&catalogue, &flags.words)?;
+    let missing = match find(connection, &targets, flags).await {
+        Err(error) if is_not_found(&error) => error,
+        found => return Ok((found?, false)),
+    };
+    let Some((kind, prefix)) = kind_and_prefix(&flags.words, &targets) else { return Err(missing) };
+    let mut found = find(connection, &[kind], &SelectFlags::default()).await?;
+    found.retain(|(_, object)| name_of(object).starts_with(prefix));
+    if found.is_empty() { Err(missing) } else { Ok((found, true)) }
+}
+
+/// All of the kind and the start of names that `TYPE NAME_PREFIX` means; other forms mean no prefix.
+fn kind_and_prefix<'a>(words: &'a [String], targets: &[Target]) -> Option<(Target, &'a str)> {
+    match (words, targets) {
+        ([_, prefix], [target]) => Some((Target { name: None, ..target.clone() }, prefix)),
+        _ => None,
+    }
 }
 
 async fn find(

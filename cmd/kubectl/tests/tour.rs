@@ -23,6 +23,24 @@ async fn a_kind_that_has_moved_is_found() {
     run_script(script).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefix_describes_all_whose_names_start_with_it() {
+    let mut script = Command::new("sh");
+    script.env("KUBECTL", env!("CARGO_BIN_EXE_kubectl")).arg("-ec").arg(
+        r#"for name in web-a web-b wet exact exact-b; do "$KUBECTL" create configmap $name; done
+        one() { "$KUBECTL" describe cm/$1; }
+        same() { [ "$1" = "$2" ] || { echo "$1"; exit 1; }; }
+        same "$("$KUBECTL" describe cm web; echo end)" "$(one web-a; echo; one web-b; echo; echo end)"
+        same "$("$KUBECTL" describe cm web-b; echo end)" "$(one web-b; echo end)"
+        same "$("$KUBECTL" describe cm exact; echo end)" "$(one exact; echo end)"
+        for words in 'cm nope' 'cm/web' 'cm web wet' 'cm,secret web'; do
+            if said=$("$KUBECTL" describe $words 2>&1); then echo "$words: $said"; exit 1; fi
+            echo "$said" | grep -E '^Error from server \(NotFound\): configmaps "(nope|web)" not found$'
+        done"#,
+    );
+    run_script(script).await;
+}
+
 /// Compared are those of the same version: in older ones some words are others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ours_and_upstreams_print_the_same() {

@@ -6,6 +6,7 @@ mod host;
 
 use host::Host;
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use testing::{Http, TestServer, eventually, in_time};
@@ -13,6 +14,8 @@ use tokio::net::TcpListener;
 
 /// The node's address.
 const NODE: &str = "192.168.77.1";
+/// Where somebody counts what he is sent.
+const COUNTER: u16 = 8081;
 
 #[test]
 fn serves_with_nft() {
@@ -45,6 +48,7 @@ async fn tell(iptables: &str) {
             .spawn()
             .expect("busybox runs"),
     );
+    let theirs = std::net::TcpListener::bind("0.0.0.0:80").expect("a free port");
     let proxy = Program { folder: folder.path().to_owned(), kubeconfig, iptables: iptables.to_owned() };
     let mut running = proxy.start();
 
@@ -52,7 +56,12 @@ async fn tell(iptables: &str) {
     is(&format!("http://{web}/page"), &[], "page 200").await;
     says_how_it_is_doing(&web).await;
     answers_names(&web).await;
+    let refused = "nginx refuses the configuration, the last good one stays: \
+        bind() to 0.0.0.0:80 failed (98: Address already in use)";
+    is_told(&http, "Node", "HostsNotServed", refused).await;
+    drop(theirs);
     serves_hosts_and_paths(&http, folder.path()).await;
+    takes_long_bodies(folder.path()).await;
     keeps_good_certificates(&http, folder.path()).await;
     serves_ingresses_as_they_are_meant(&http, folder.path()).await;
     leaves_names_to_whom_they_belong(&http, &web).await;
@@ -82,7 +91,20 @@ async fn tell(iptables: &str) {
     let http = server.http();
     http.delete("/api/v1/namespaces/default/services/web", &json!({})).await.expect(200);
     is(&format!("http://{web}/page"), &[], " 000").await;
-    is("http://site.example/a/page", &["--resolve", "site.example:80:192.168.77.1"], " 503").await;
+    let site = ["--resolve", "site.example:80:192.168.77.1"];
+    is("http://site.example/a/page", &site, " 503").await;
+    for kind in [
+        "/apis/minik8s.io/v1/namespaces/default/dnses",
+        "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+    ] {
+        http.delete(kind, &json!({})).await.expect(200);
+    }
+    is("http://site.example/a/page", &site, " 000").await;
+    eventually("no key is left", || async {
+        let certificates = std::fs::read_dir(folder.path().join("state/nginx/certificates")).ok()?;
+        (certificates.count() == 0).then_some(())
+    })
+    .await;
     running.kill();
 
     let cleaned = proxy.command().arg("--cleanup").output().expect("it runs");
@@ -108,19 +130,26 @@ async fn fill(http: &Http) {
         spec.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
     };
-    let slice = |service: &str| {
+    let slice = |service: &str, port: u16| {
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": format!("{service}-1"), "labels": {"kubernetes.io/service-name": service}},
             "endpoints": [{"addresses": [NODE], "nodeName": "n1", "conditions": {"ready": true}}],
-            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]})
+            "ports": [{"name": "http", "port": port, "protocol": "TCP"}]})
     };
     let balanced =
         json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000});
-    for (name, more) in [("web", json!({"type": "NodePort"})), ("balanced", balanced)] {
+    for (name, more, port) in [
+        ("web", json!({"type": "NodePort"}), 8080),
+        ("balanced", balanced, 8080),
+        ("counter", json!({}), COUNTER),
+    ] {
         post("/api/v1/namespaces/default/services", service(name, more)).await;
-        post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice(name)).await;
+        post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice(name, port)).await;
     }
     post("/apis/minik8s.io/v1/namespaces/default/dnses", dns("site", "site.example")).await;
+    let mut counter = dns("counter", "counter.example");
+    counter["spec"]["subpaths"] = json!([{"path": "/", "service": "counter", "port": 80}]);
+    post("/apis/minik8s.io/v1/namespaces/default/dnses", counter).await;
 }
 
 fn dns(name: &str, host: &str) -> Value {
@@ -180,7 +209,7 @@ async fn serves_hosts_and_paths(http: &Http, folder: &Path) {
     .await;
     // Somebody who reads slowly is not cut off by other hosts that come meanwhile.
     let slow = Command::new("curl")
-        .args(["-s", "--limit-rate", "2M", "-o", "/dev/null", "-w", "%{size_download}"])
+        .args(["-s", "--limit-rate", "16M", "-o", "/dev/null", "-w", "%{size_download}"])
         .args(site)
         .arg("http://site.example/large")
         .stdout(Stdio::piped())
@@ -194,6 +223,30 @@ async fn serves_hosts_and_paths(http: &Http, folder: &Path) {
     }
     let output = slow.wait_with_output().expect("curl ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), LARGE.to_string());
+}
+
+/// What somebody sends arrives as it comes: nothing is kept on a disk, where the workers of nginx could not put it.
+async fn takes_long_bodies(folder: &Path) {
+    let counter = std::net::TcpListener::bind((NODE, COUNTER)).expect("a free port");
+    // Not in this thread, which waits for curl.
+    std::thread::spawn(move || counter.incoming().flatten().try_for_each(count));
+    let body = format!("@{}", folder.join("www/large").display());
+    let sending = ["--resolve", "counter.example:80:192.168.77.1", "--data-binary", &body];
+    is("http://counter.example/", &sending, &format!("{LARGE} bytes 200")).await;
+}
+
+/// Answers a request by the length of its body.
+fn count(connection: std::net::TcpStream) -> std::io::Result<()> {
+    let mut connection = BufReader::new(connection);
+    let (mut length, mut line) = (0, String::new());
+    while connection.read_line(&mut line)? > 2 {
+        let header = line.to_ascii_lowercase();
+        length = header.strip_prefix("content-length:").map_or(length, |it| it.trim().parse().unwrap_or(0));
+        line.clear();
+    }
+    let counted = std::io::copy(&mut connection.by_ref().take(length), &mut std::io::sink())?;
+    let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{counted} bytes");
+    connection.get_mut().write_all(answer.as_bytes())
 }
 
 async fn keeps_good_certificates(http: &Http, folder: &Path) {
@@ -389,7 +442,8 @@ async fn takes_nothing_away_that_it_does_not_know(http: &Http, proxy: &Program, 
     running
 }
 
-const LARGE: usize = 4 << 20;
+/// More than sockets hold for somebody who reads slowly.
+const LARGE: usize = 32 << 20;
 
 /// Devices, pages, certificates, and rules of others.
 fn prepare(iptables: &str, folder: &Path) {
@@ -404,6 +458,8 @@ fn prepare(iptables: &str, folder: &Path) {
         "{iptables} -t filter -L >/dev/null; {} -t nat -L >/dev/null",
         iptables.replace("ip", "ip6")
     ));
+    // As kubeadm makes it.
+    sh(&format!("chmod 700 {}", folder.display()));
     std::fs::create_dir(folder.join("www")).expect("a folder");
     std::fs::write(folder.join("www/page"), "page").expect("a page");
     std::fs::write(folder.join("www/large"), vec![b'x'; LARGE]).expect("a page");

@@ -21,7 +21,7 @@ use api::{FieldError, Kind, Value, object};
 use bytes::Bytes;
 use ipnet::IpNet;
 use serde_json::json;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use store::{Expect, Write};
 
@@ -37,7 +37,7 @@ pub fn allocate(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Valu
     }
     let held = old.map(Claims::of).unwrap_or_default();
     set_addresses(server, kind, new, old)?;
-    set_node_ports(server, new, &held);
+    set_node_ports(new, |taken| free_port(server, taken))?;
     let wanted = Claims::of(new);
     check_range(kind, new, &wanted, &held, &server.config)?;
     let take = |key: String| taking(key, new);
@@ -203,31 +203,42 @@ fn set_lists(spec: &mut serde_json::Map<String, Value>, addresses: &[String]) {
     }
 }
 
-fn set_node_ports(server: &Server, new: &mut Value, held: &Claims) {
-    let spec = object::object_mut(new, "spec");
-    let spec_type = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
-    let wanted = match spec_type.as_str() {
-        "NodePort" => true,
-        "LoadBalancer" => spec.get("allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true),
-        _ => false,
+/// Gives a port of the nodes to every port that needs one, and one at which load balancers ask for its health. What it
+/// had before is there already. Ports with the same number, of other protocols, get the same.
+fn set_node_ports(new: &mut Value, free: impl Fn(&HashSet<u16>) -> Option<u16>) -> Result<()> {
+    let mut taken: HashSet<u16> = Claims::of(new).ports.into_iter().map(|(_, port)| port).collect();
+    let mut next = || -> Result<u16> {
+        let full = || ApiError::internal("failed to allocate a nodePort: range is full");
+        let port = free(&taken).ok_or_else(full)?;
+        taken.insert(port);
+        Ok(port)
     };
-    let mut taken: HashSet<u16> = HashSet::new();
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        let has = port.get("nodePort").and_then(Value::as_u64).is_some_and(|n| n > 0);
-        if !wanted && spec_type == "ClusterIP" {
-            if let Some(members) = port.as_object_mut() {
-                members.remove("nodePort");
-            }
-        } else if wanted && !has && port.is_object() {
-            // A service keeps its node port when an update leaves it out.
-            let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
-            let kept = held.ports.iter().find(|(p, n)| *p == protocol && !taken.contains(n)).map(|(_, n)| *n);
-            if let Some(number) = kept.or_else(|| free_port(server, &taken)) {
-                taken.insert(number);
-                port["nodePort"] = number.into();
-            }
+    let number = |value: Option<&Value>| value.and_then(Value::as_u64).filter(|number| *number > 0);
+    let spec = object::object_mut(new, "spec");
+    let text = |name: &str| spec.get(name).and_then(Value::as_str).unwrap_or_default();
+    let is_balancer = text("type") == "LoadBalancer";
+    let is_local = text("externalTrafficPolicy") == "Local";
+    let allocates = spec.get("allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true);
+    if text("type") == "NodePort" || is_balancer && allocates {
+        let mut ports: Vec<&mut Value> =
+            spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().collect();
+        let given =
+            ports.iter().filter_map(|port| Some((port["port"].as_u64()?, number(port.get("nodePort"))?)));
+        let mut given: HashMap<u64, u64> = given.collect();
+        for port in ports.iter_mut().filter(|port| port.is_object() && number(port.get("nodePort")).is_none())
+        {
+            let node_port = match port["port"].as_u64().and_then(|port| given.get(&port)) {
+                Some(node_port) => *node_port,
+                None => next()?.into(),
+            };
+            port["nodePort"] = node_port.into();
+            given.extend(port["port"].as_u64().map(|port| (port, node_port)));
         }
     }
+    if is_balancer && is_local && number(spec.get("healthCheckNodePort")).is_none() {
+        spec.insert("healthCheckNodePort".into(), next()?.into());
+    }
+    Ok(())
 }
 
 /// Every address and node port must lie in its range, unless the service has it already.
@@ -339,4 +350,62 @@ fn address_at(range: IpNet, offset: u128) -> IpAddr {
 
 fn random() -> u128 {
     uuid::Uuid::new_v4().as_u128()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports_of(spec: Value) -> Value {
+        let mut service = json!({"spec": spec});
+        let free = |taken: &HashSet<u16>| (30000..30004).find(|port| !taken.contains(port));
+        match set_node_ports(&mut service, free) {
+            Ok(()) => service["spec"].take(),
+            Err(error) => json!(format!("{error:?}")),
+        }
+    }
+
+    #[test]
+    fn node_ports_are_given_where_they_are_missing() {
+        let port = |number: u16, protocol: &str, node_port: u16| json!({"port": number, "protocol": protocol, "nodePort": node_port});
+        let missing = |number: u16, protocol: &str| json!({"port": number, "protocol": protocol});
+        let check = |spec_type: &str, ports: Value, expected: Value| {
+            let found = ports_of(json!({"type": spec_type, "ports": ports}));
+            assert_eq!(found["ports"], expected, "{spec_type} {ports}");
+        };
+        check("ClusterIP", json!([missing(80, "TCP")]), json!([missing(80, "TCP")]));
+        check(
+            "NodePort",
+            json!([port(80, "TCP", 30000), missing(81, "TCP")]),
+            json!([port(80, "TCP", 30000), port(81, "TCP", 30001)]),
+        );
+        check(
+            "LoadBalancer",
+            json!([missing(53, "UDP"), missing(80, "TCP"), missing(53, "TCP")]),
+            json!([port(53, "UDP", 30000), port(80, "TCP", 30001), port(53, "TCP", 30000)]),
+        );
+        check(
+            "NodePort",
+            json!([missing(53, "UDP"), port(53, "TCP", 30003)]),
+            json!([port(53, "UDP", 30003), port(53, "TCP", 30003)]),
+        );
+        let many: Vec<Value> = (1..=5).map(|number| missing(number, "TCP")).collect();
+        let full = ports_of(json!({"type": "NodePort", "ports": many}));
+        assert!(full.as_str().is_some_and(|said| said.contains("range is full")), "{full}");
+    }
+
+    #[test]
+    fn load_balancers_are_told_where_to_ask() {
+        let check = |spec_type: &str, policy: &str, expected: Value| {
+            let ports = json!([{"port": 80, "nodePort": 30000}]);
+            let found = ports_of(json!({"type": spec_type, "externalTrafficPolicy": policy, "ports": ports}));
+            assert_eq!(found["healthCheckNodePort"], expected, "{spec_type} {policy}");
+        };
+        check("LoadBalancer", "Local", json!(30001));
+        check("LoadBalancer", "Cluster", Value::Null);
+        check("NodePort", "Local", Value::Null);
+        let given =
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000});
+        assert_eq!(ports_of(given.clone()), given);
+    }
 }

@@ -27,6 +27,6 @@ pub use flags::{LeaderFlags, duration};
 pub use informer::Informers;
 pub use key::Key;
 pub use leader::{LeaderConfig, LeaderElection, LeaderError};
-pub use recorder::{EventType, Recorder, reference};
+pub use recorder::{EventType, Recorder, node_reference, reference};
 pub use service_account::ServiceAccounts;
 pub use tasks::{Panicked, Tasks, caught, contained};

@@ -125,6 +125,12 @@ impl Recorder {
     }
 }
 
+/// What an event of a node's own programs is about. As upstream's: the uid of a node in such events is its name.
+pub fn node_reference(node: &str) -> ObjectReference {
+    let (kind, name) = (Some("Node".to_owned()), Some(node.to_owned()));
+    ObjectReference { kind, uid: name.clone(), name, ..ObjectReference::default() }
+}
+
 /// Refers to an object, as events do.
 pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {

@@ -61,8 +61,9 @@ pub async fn release(busy: Option<Keep>) {
     }
     loop {
         moments.tick().await;
-        unmap(&code);
+        // Code that runs after this is mapped again.
         collect();
+        unmap(&code);
     }
 }
 

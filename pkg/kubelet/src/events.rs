@@ -1,6 +1,6 @@
 //! Events about pods and the node, in upstream's words.
 
-use client::{EventType, Recorder};
+use client::{EventType, Recorder, node_reference};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 
 /// Takes events; without an apiserver they go nowhere.
@@ -37,14 +37,7 @@ impl Events {
 
     /// About the node itself.
     pub fn node(&self, node: &str, event_type: EventType, reason: &str, message: impl Into<String>) {
-        let about = ObjectReference {
-            kind: Some("Node".into()),
-            name: Some(node.to_owned()),
-            // As upstream: the uid of a node in its own events is its name.
-            uid: Some(node.to_owned()),
-            ..ObjectReference::default()
-        };
-        self.send(about, event_type, reason, message.into());
+        self.send(node_reference(node), event_type, reason, message.into());
     }
 
     fn send(&self, about: ObjectReference, event_type: EventType, reason: &str, message: String) {

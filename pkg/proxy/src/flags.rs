@@ -59,7 +59,7 @@ pub struct Flags {
     /// Whether to connect this node's pods to other nodes' by an overlay; a CNI configuration does that by itself
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub overlay: Option<bool>,
-    /// Ports of nginx for DNS objects and ingresses, plain and with TLS; 0 for none
+    /// Ports of nginx for DNS objects and ingresses, plain and with TLS; 0,0 for none
     #[arg(long, value_name = "HTTP,HTTPS", default_value = "80,443", value_delimiter = ',', num_args = 1)]
     pub gateway_ports: Vec<u16>,
     /// Where the last known objects and nginx's files are kept

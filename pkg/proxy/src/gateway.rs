@@ -13,7 +13,7 @@ mod owner;
 mod sites;
 
 pub use ingress::{Classes, ingress_points, ingress_troubles};
-pub use nginx::{CertificateFiles, Listen, render};
+pub use nginx::{CertificateFiles, Listen, render, temporary};
 pub use owner::{Owner, Reserved};
 pub use sites::{Backend, Match, PathRule, Site, Sites, Troubles, dns_status, dns_troubles, sites};
 

@@ -26,6 +26,7 @@ pub mod rules;
 mod run;
 pub mod services;
 pub mod syncer;
+mod upstream;
 mod web;
 pub mod zone;
 

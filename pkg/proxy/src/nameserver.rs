@@ -1,14 +1,13 @@
 //! The cluster's name server: what the [`Zone`] knows from it, the rest from upstream, remembered.
 
+use crate::upstream::Upstream;
 use crate::zone::{Answer, Data, Record as ZoneRecord, TTL_SECONDS, Type, Zone};
 use async_trait::async_trait;
-use hickory_proto::op::{Edns, Metadata, ResponseCode};
+use hickory_proto::op::{Edns, Metadata, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use hickory_proto::serialize::binary::BinEncodable;
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{NameServerConfig, ResolverConfig};
-use hickory_resolver::net::runtime::{Time, TokioRuntimeProvider};
+use hickory_resolver::net::runtime::Time;
 use hickory_resolver::net::xfer::Protocol;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_server::Server;
@@ -25,8 +24,6 @@ use tokio_util::sync::CancellationToken;
 /// A connection that says nothing for so long is closed.
 const IDLE: Duration = Duration::from_secs(10);
 const RESPONSES: usize = 32;
-/// Names from upstream that are remembered.
-const REMEMBERED: u64 = 4096;
 /// The longest answer to a client that does not say how much it takes.
 const SMALLEST_DATAGRAM: u16 = 512;
 /// Room for the header, a question without its name, and EDNS.
@@ -36,9 +33,6 @@ const LARGEST_DATAGRAM: u16 = 1232;
 
 /// The names of the moment; swapped as a whole.
 pub type SharedZone = Arc<RwLock<Arc<Zone>>>;
-
-/// Who is asked for names outside the cluster; without anybody they are refused. Others may come at any time.
-pub type Upstream = Arc<RwLock<Option<TokioResolver>>>;
 
 /// Serves names on these sockets until shutdown.
 pub async fn serve(
@@ -65,45 +59,6 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<(UdpSocket, TcpListene
     Ok((udp, tcp))
 }
 
-/// The name servers that a resolv.conf names, without those that are ourselves.
-pub fn upstream_of(resolv_conf: &str, ours: &[IpAddr]) -> Vec<SocketAddr> {
-    let servers = resolv_conf.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    let servers = servers.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
-    servers.filter(|address| !ours.contains(address)).map(at_port).collect()
-}
-
-/// Where a name server listens.
-pub fn at_port(address: IpAddr) -> SocketAddr {
-    SocketAddr::new(address, 53)
-}
-
-/// Asks these, and remembers what they say.
-pub fn resolver(upstream: Vec<SocketAddr>) -> Option<TokioResolver> {
-    if upstream.is_empty() {
-        return None;
-    }
-    let server = |address: SocketAddr| {
-        let mut server = NameServerConfig::udp_and_tcp(address.ip());
-        server.connections.iter_mut().for_each(|connection| connection.port = address.port());
-        server
-    };
-    let servers = upstream.into_iter().map(server).collect();
-    let config = ResolverConfig::from_name_servers(servers);
-    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-    let options = builder.options_mut();
-    options.cache_size = REMEMBERED;
-    // Names come whole; the host's own file is not the cluster's business.
-    options.ndots = 0;
-    options.use_hosts_file = hickory_resolver::config::ResolveHosts::Never;
-    match builder.build() {
-        Ok(resolver) => Some(resolver),
-        Err(error) => {
-            tracing::warn!(%error, "names outside the cluster cannot be looked up");
-            None
-        }
-    }
-}
-
 struct Handler {
     zone: SharedZone,
     upstream: Upstream,
@@ -122,6 +77,18 @@ struct Reply {
 }
 
 impl Reply {
+    /// Nothing but a code.
+    fn of(code: ResponseCode) -> Reply {
+        Reply { code: Some(code), ..Reply::default() }
+    }
+
+    /// Whoever asks for a name in capitals finds it so in the answer: some tell by that who answers them.
+    fn spell(&mut self, name: &Name) {
+        for record in self.answers.iter_mut().filter(|record| record.name == *name) {
+            record.name = name.clone();
+        }
+    }
+
     /// Leaves out the records that do not fit, and says whether any of the answers is among them. What encodes messages
     /// would cut the last one in two.
     fn cut(&mut self, name: &Name, longest: usize) -> bool {
@@ -164,7 +131,7 @@ impl Handler {
                 soa: authority(&zone),
                 ..Reply::default()
             },
-            Answer::NotYet => Reply { code: Some(ResponseCode::ServFail), ..Reply::default() },
+            Answer::NotYet => Reply::of(ResponseCode::ServFail),
             Answer::Alias(target) => self.alias(name, &target, kind).await,
             Answer::Elsewhere => self.upstream(name, kind).await,
         }
@@ -173,7 +140,7 @@ impl Handler {
     /// A name that stands for another: the other's records come along.
     async fn alias(&self, name: &Name, target: &str, kind: RecordType) -> Reply {
         let Ok(target) = Name::from_ascii(format!("{target}.")) else {
-            return Reply { code: Some(ResponseCode::ServFail), ..Reply::default() };
+            return Reply::of(ResponseCode::ServFail);
         };
         let alias = Record::from_rdata(name.clone(), TTL_SECONDS, RData::CNAME(CNAME(target.clone())));
         let zone = self.zone.read().clone();
@@ -187,8 +154,8 @@ impl Handler {
     }
 
     async fn upstream(&self, name: &Name, kind: RecordType) -> Reply {
-        let Some(resolver) = self.upstream.read().clone() else {
-            return Reply { code: Some(ResponseCode::Refused), ..Reply::default() };
+        let Some(resolver) = self.upstream.resolver() else {
+            return Reply::of(ResponseCode::Refused);
         };
         match resolver.lookup(name.clone(), kind).await {
             Ok(found) => Reply { answers: found.answers().to_vec(), ..Reply::default() },
@@ -198,7 +165,7 @@ impl Handler {
             }
             Err(error) => {
                 tracing::debug!(%error, %name, "upstream does not answer");
-                Reply { code: Some(ResponseCode::ServFail), ..Reply::default() }
+                Reply::of(ResponseCode::ServFail)
             }
         }
     }
@@ -211,9 +178,14 @@ impl RequestHandler for Handler {
         request: &Request,
         mut handle: R,
     ) -> ResponseInfo {
+        let is_newer = request.edns.as_ref().is_some_and(|asked| asked.version() > 0);
         let offered = request.edns.as_ref().map(|asked| {
             let mut offered = Edns::new();
             offered.set_max_payload(asked.max_payload().min(LARGEST_DATAGRAM));
+            offered.set_dnssec_ok(asked.flags().dnssec_ok);
+            if is_newer {
+                offered.set_rcode_high(ResponseCode::BADVERS.high());
+            }
             offered
         });
         let mut builder = MessageResponseBuilder::from_message_request(request);
@@ -221,16 +193,19 @@ impl RequestHandler for Handler {
             builder.edns(offered);
         }
         let (name, mut reply) = match request.request_info() {
+            _ if request.metadata.op_code != OpCode::Query => (Name::root(), Reply::of(ResponseCode::NotImp)),
+            _ if is_newer => (Name::root(), Reply::of(ResponseCode::BADVERS)),
             Ok(info) => {
-                let name = Name::from(info.query.name());
-                let reply = self.reply(&name, info.query.query_type()).await;
+                let name = info.query.original().name().clone();
+                let mut reply = self.reply(&name, info.query.query_type()).await;
+                reply.spell(&name);
                 (name, reply)
             }
-            Err(_) => (Name::root(), Reply { code: Some(ResponseCode::FormErr), ..Reply::default() }),
+            Err(_) => (Name::root(), Reply::of(ResponseCode::FormErr)),
         };
         let mut metadata = Metadata::response_from_request(&request.metadata);
         metadata.authoritative = reply.ours;
-        metadata.recursion_available = self.upstream.read().is_some();
+        metadata.recursion_available = self.upstream.is_there();
         metadata.response_code = reply.code.unwrap_or(ResponseCode::NoError);
         if request.protocol() == Protocol::Udp {
             let longest = offered.as_ref().map_or(SMALLEST_DATAGRAM, Edns::max_payload);
@@ -288,12 +263,38 @@ fn authority(zone: &Zone) -> Option<Record> {
 mod tests {
     use super::*;
     use hickory_proto::op::{Message, Query};
+    use hickory_resolver::TokioResolver;
 
-    #[test]
-    fn we_do_not_ask_ourselves() {
-        let text = "# made by hand\nnameserver 10.96.0.10\n nameserver 192.0.2.1\nsearch example.org\nnameserver nonsense\n";
-        let ours = ["10.96.0.10".parse().unwrap()];
-        assert_eq!(upstream_of(text, &ours), ["192.0.2.1:53".parse::<SocketAddr>().unwrap()]);
+    #[tokio::test]
+    async fn what_is_odd_is_answered_as_others_do() {
+        let here = ["192.0.2.7".parse().unwrap()];
+        let zone = Zone::new("cluster.local", vec![], vec![], ["shop.example".to_owned()].into_iter(), &here);
+        let (address, stop) = start(zone, Vec::new()).await;
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.connect(address).await.unwrap();
+        let ask = async |change: fn(&mut Message)| -> Message {
+            let mut message = Message::query();
+            message.add_query(Query::query(Name::from_ascii("sHoP.example.").unwrap(), RecordType::A));
+            change(&mut message);
+            socket.send(&message.to_vec().unwrap()).await.unwrap();
+            let mut buffer = vec![0; 512];
+            let length = testing::in_time("an answer", socket.recv(&mut buffer)).await.unwrap();
+            Message::from_vec(&buffer[..length]).unwrap()
+        };
+        let plain = ask(|_| {}).await;
+        assert_eq!(plain.answers[0].name.to_ascii(), "sHoP.example.", "as it was written");
+        let status = ask(|message| message.metadata.op_code = OpCode::Status).await;
+        assert_eq!(status.metadata.response_code, ResponseCode::NotImp);
+        let newer = ask(|message| {
+            let mut edns = Edns::new();
+            edns.set_version(1);
+            message.set_edns(edns);
+        })
+        .await;
+        // It has the number of another, which is what it is read as.
+        let code = u16::from(newer.metadata.response_code);
+        assert_eq!((code, newer.answers.len()), (ResponseCode::BADVERS.into(), 0));
+        stop.cancel();
     }
 
     /// A server on a free port, until the token is cancelled.
@@ -307,8 +308,7 @@ mod tests {
         };
         let (address, stop) = (udp.local_addr().unwrap(), CancellationToken::new());
         let zone: SharedZone = Arc::new(RwLock::new(Arc::new(zone)));
-        let upstream = Arc::new(RwLock::new(resolver(upstream)));
-        tokio::spawn(serve(zone, upstream, vec![udp], vec![tcp], stop.clone()));
+        tokio::spawn(serve(zone, Upstream::fixed(upstream), vec![udp], vec![tcp], stop.clone()));
         (address, stop)
     }
 
@@ -336,7 +336,7 @@ mod tests {
         let (outside, outside_stop) = start(outside, Vec::new()).await;
         let zone = Zone::new("cluster.local", services, vec![], std::iter::empty(), &[]);
         let (address, stop) = start(zone, vec![outside]).await;
-        let client = resolver(vec![address]).unwrap();
+        let client = Upstream::fixed(vec![address]).resolver().unwrap();
         let web = "web.default.svc.cluster.local.";
         assert_eq!(ask(&client, RecordType::A, web).await, ["10.96.0.5"]);
         assert_eq!(ask(&client, RecordType::AAAA, web).await, ["fd00:96::5"]);
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(far, ["outside.example.", "192.0.2.7"]);
         // The other server goes away: its answer is remembered, by ours, since the client is another one.
         outside_stop.cancel();
-        let client = resolver(vec![address]).unwrap();
+        let client = Upstream::fixed(vec![address]).resolver().unwrap();
         assert_eq!(ask(&client, RecordType::A, "outside.example.").await, ["192.0.2.7"]);
         stop.cancel();
     }

@@ -286,8 +286,8 @@ impl k8s_openapi::Metadata for Service {
 
 impl From<ApiService> for Service {
     fn from(service: ApiService) -> Service {
-        let ObjectMeta { name, namespace, resource_version, labels, .. } = service.metadata;
-        let metadata = ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() };
+        let ObjectMeta { name, namespace, resource_version, uid, labels, .. } = service.metadata;
+        let metadata = ObjectMeta { name, namespace, resource_version, uid, ..ObjectMeta::default() };
         let mut spec = service.spec.unwrap_or_default();
         let external = spec.type_.as_deref() == Some("ExternalName");
         let mut cluster_ips: Vec<IpAddr> = Vec::new();

@@ -64,11 +64,11 @@ pub async fn run(config: Config, status: Status, shutdown: CancellationToken) ->
     let checks = HealthChecks::default();
     let (recorder, events) =
         Recorder::new(client.clone(), "kubeproxy", config.node.clone(), shutdown.clone());
-    let complaints = Complaints::new(recorder);
+    let complaints = Complaints::new(recorder.clone());
     let (zone_loop, name_server) = names::start(&config, &objects, &shutdown);
     let loops = async {
         tokio::join!(
-            rules::keep(filter, &config, &objects, &checks, &status, &shutdown),
+            rules::keep(filter, &config, &objects, &checks, &status, &recorder, &shutdown),
             checks.serve(&status, &shutdown),
             keep_overlay(&config, &objects, &shutdown),
             gateway::keep(web, client, complaints, &config, &objects, &status, &shutdown),

@@ -5,7 +5,8 @@
 //! the first time, and if many change: services' chains in chunks, then what leads to them, then what is stale goes
 //! ```
 //!
-//! Of what was applied only hashes are kept. After a failure nothing is believed, and everything is written again.
+//! Of what was applied only hashes are kept. After a failure nothing is believed, and everything is written again; a
+//! service that iptables does not take by itself either is then left out, so that it keeps back nobody else.
 
 use crate::conntrack::{self, Endpoints, Target};
 use crate::iptables::Iptables;
@@ -25,8 +26,11 @@ const CHUNK: usize = 50;
 /// Chains removed in one transaction.
 const REMOVE_CHUNK: usize = 500;
 
+/// A service that has changed: its ports, none if it is gone.
+type Changed = (Key, Vec<ServicePort>);
+
 /// What a sync did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
     /// Chains written.
     pub chains: usize,
@@ -34,6 +38,8 @@ pub struct Synced {
     pub removed: usize,
     /// Rules there are now, in nat and filter.
     pub rules: usize,
+    /// Services that iptables does not take, as far as that is new, and what it says.
+    pub refused: Vec<(Key, String)>,
 }
 
 /// The rules of one family of addresses.
@@ -45,6 +51,11 @@ pub struct Syncer {
     shared: (HashMap<String, Sum>, HashMap<String, Sum>),
     /// Chains that nothing leads to any more.
     leftovers: BTreeSet<String>,
+    /// What answers at places of UDP where that is not the same as before, and the kernel has not been told. It outlives
+    /// a sync that fails: of a service that is gone nothing else is known.
+    udp: Endpoints,
+    /// Services that have no rules because iptables does not take them, and what it says.
+    refused: BTreeMap<Key, String>,
     /// Nothing is known of the kernel: all is written.
     whole: bool,
 }
@@ -128,6 +139,8 @@ struct Transaction {
     rules: String,
     /// Chains that are replaced.
     chains: usize,
+    /// Services whose chains are among them.
+    services: usize,
 }
 
 impl Transaction {
@@ -162,14 +175,12 @@ impl Transaction {
 struct Batch {
     /// Of nat.
     writes: Transaction,
-    /// Services whose chains are among them.
-    services: usize,
     removed: Vec<String>,
-    /// What answers where it is not the same as before.
-    udp: Endpoints,
     shared_changed: bool,
     /// Chains written already.
     written: usize,
+    /// Services that were found not to be taken.
+    refused: Vec<(Key, String)>,
 }
 
 impl Syncer {
@@ -181,6 +192,8 @@ impl Syncer {
             services: BTreeMap::new(),
             shared: Default::default(),
             leftovers: BTreeSet::new(),
+            udp: Endpoints::default(),
+            refused: BTreeMap::new(),
             whole: true,
         }
     }
@@ -212,39 +225,21 @@ impl Syncer {
     /// services. They are rendered a few at a time: the text of all rules is never in memory.
     pub async fn sync(
         &mut self,
-        changes: impl IntoIterator<Item = (Key, Vec<ServicePort>)>,
+        changes: impl IntoIterator<Item = Changed>,
     ) -> Result<Synced, IptablesError> {
         let whole = std::mem::replace(&mut self.whole, true);
-        let mut before = Vec::new();
         let mut batch = Batch::default();
-        if whole {
-            for port in std::mem::take(&mut self.services).values().flatten() {
-                port.forget(&mut batch.udp);
-            }
-            self.leftovers.clear();
-            self.shared = Default::default();
-            before = self.iptables.service_chains("nat").await?;
-            // The one shared chain that services' chains lead to.
-            let mut mark = Transaction::default();
-            let shared = rules::shared(std::iter::empty(), &self.settings).nat;
-            mark.replace(rules::HOST_MARK, &shared[rules::HOST_MARK]);
-            self.iptables.restore(&mark.of("nat")).await?;
-        }
-        for (key, ports) in changes {
-            self.take(key, &ports, &mut batch);
-            if self.iptables.is_nft() && batch.services == CHUNK {
-                self.write(&mut batch).await?;
-            }
-        }
         let mut synced = match whole {
-            true => self.finish_all(&mut batch, before).await?,
-            false => self.finish(&mut batch).await?,
+            true => self.write_all(changes.into_iter(), &mut batch).await?,
+            false => self.write_some(changes.into_iter(), &mut batch).await?,
         };
         self.whole = false;
-        if !batch.udp.is_empty() {
-            conntrack::clean(&batch.udp, self.settings.ipv6).await;
+        let udp = std::mem::take(&mut self.udp);
+        if !udp.is_empty() {
+            conntrack::clean(&udp, self.settings.ipv6).await;
         }
         synced.rules = self.count();
+        synced.refused = batch.refused;
         Ok(synced)
     }
 
@@ -284,8 +279,8 @@ impl Syncer {
     }
 
     /// Renders a service that has changed, and finds what of it is not in the kernel.
-    fn take(&mut self, key: Key, ports: &[ServicePort], batch: &mut Batch) {
-        let old = self.services.remove(&key).unwrap_or_default();
+    fn take(&mut self, key: &Key, ports: &[ServicePort], batch: &mut Batch) {
+        let old = self.services.remove(key).unwrap_or_default();
         let applied: HashMap<Name, Sum> =
             old.iter().flat_map(|port| &port.chains).map(|chain| (chain.name, chain.hash)).collect();
         let chains_before = batch.writes.chains;
@@ -300,7 +295,7 @@ impl Syncer {
             }
             new.push(port);
         }
-        batch.services += usize::from(batch.writes.chains > chains_before);
+        batch.writes.services += usize::from(batch.writes.chains > chains_before);
         let kept: HashSet<Name> = new.iter().flat_map(|port| &port.chains).map(|chain| chain.name).collect();
         let gone = applied.keys().filter(|name| !kept.contains(name));
         batch.removed.extend(gone.map(ToString::to_string));
@@ -308,11 +303,11 @@ impl Syncer {
         let (udp_before, udp_now) =
             (old.iter().flat_map(|port| &port.udp), new.iter().flat_map(|port| &port.udp));
         if udp_before.ne(udp_now) {
-            old.iter().for_each(|port| port.forget(&mut batch.udp));
-            new.iter().for_each(|port| port.remember(&mut batch.udp));
+            old.iter().for_each(|port| port.forget(&mut self.udp));
+            new.iter().for_each(|port| port.remember(&mut self.udp));
         }
         if !new.is_empty() {
-            self.services.insert(key, new.into_boxed_slice());
+            self.services.insert(key.clone(), new.into_boxed_slice());
         }
     }
 
@@ -333,12 +328,56 @@ impl Syncer {
         replace(shared.filter, &mut self.shared.1, filter);
     }
 
-    /// Services' own chains, of which a packet meets the old ones or the new ones.
-    async fn write(&self, batch: &mut Batch) -> Result<(), IptablesError> {
+    /// Writes services' own chains, of which a packet meets the old ones or the new ones. Those that iptables does not
+    /// take are found by halves, and left out.
+    async fn write(&mut self, services: Vec<Changed>, batch: &mut Batch) -> Result<(), IptablesError> {
+        let mut parts = vec![services];
+        while let Some(mut part) = parts.pop() {
+            for (key, ports) in &part {
+                self.take(key, ports, batch);
+            }
+            let message = match self.flush(batch).await {
+                Ok(()) => {
+                    part.iter().for_each(|(key, _)| drop(self.refused.remove(key)));
+                    continue;
+                }
+                Err(IptablesError::Refused { message, .. }) => message,
+                Err(error) => return Err(error),
+            };
+            // If nothing at all can be written, it is nobody's fault.
+            self.write_mark().await?;
+            part.iter().for_each(|(key, _)| drop(self.services.remove(key)));
+            match part.len() {
+                1 => batch.refused.extend(part.pop().and_then(|(key, _)| self.refuse(key, message))),
+                length => {
+                    let rest = part.split_off(length / 2);
+                    parts.extend([rest, part]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a service is not taken, and returns what was not known of that.
+    fn refuse(&mut self, key: Key, message: String) -> Option<(Key, String)> {
+        let before = self.refused.insert(key.clone(), message.clone());
+        (before.as_ref() != Some(&message)).then_some((key, message))
+    }
+
+    /// The one shared chain that services' chains lead to.
+    async fn write_mark(&self) -> Result<(), IptablesError> {
+        let mut mark = Transaction::default();
+        let shared = rules::shared(std::iter::empty(), &self.settings).nat;
+        mark.replace(rules::HOST_MARK, &shared[rules::HOST_MARK]);
+        self.iptables.restore(&mark.of("nat")).await
+    }
+
+    /// Writes what has been found so far.
+    async fn flush(&self, batch: &mut Batch) -> Result<(), IptablesError> {
         let writes = std::mem::take(&mut batch.writes);
+        self.apply(&writes, &Transaction::default()).await?;
         batch.written += writes.chains;
-        batch.services = 0;
-        self.apply(&writes, &Transaction::default()).await
+        Ok(())
     }
 
     async fn apply(&self, nat: &Transaction, filter: &Transaction) -> Result<(), IptablesError> {
@@ -347,23 +386,60 @@ impl Syncer {
         if text.is_empty() { Ok(()) } else { self.iptables.restore(&text).await }
     }
 
-    /// What is left after some changes: in one transaction per table.
-    async fn finish(&mut self, batch: &mut Batch) -> Result<Synced, IptablesError> {
+    /// What has changed: in one transaction per table, unless it is much. What was refused before is tried by itself.
+    async fn write_some(
+        &mut self,
+        changes: impl Iterator<Item = Changed>,
+        batch: &mut Batch,
+    ) -> Result<Synced, IptablesError> {
+        let mut again = Vec::new();
+        for (key, ports) in changes {
+            if self.refused.contains_key(&key) {
+                again.push((key, ports));
+                continue;
+            }
+            self.take(&key, &ports, batch);
+            if self.iptables.is_nft() && batch.writes.services == CHUNK {
+                self.flush(batch).await?;
+            }
+        }
         let (mut nat, mut filter) = (std::mem::take(&mut batch.writes), Transaction::default());
+        for service in again {
+            self.write(vec![service], batch).await?;
+        }
         if batch.shared_changed {
             self.write_shared(&mut nat, &mut filter);
         }
         let removed = batch.removed.len();
         self.leftovers.extend(std::mem::take(&mut batch.removed));
         self.apply(&nat, &filter).await?;
-        Ok(Synced { chains: batch.written + nat.chains + filter.chains, removed, rules: 0 })
+        let chains = batch.written + nat.chains + filter.chains;
+        Ok(Synced { chains, removed, ..Synced::default() })
     }
 
-    /// What is left after everything was written, from whatever there was: what services need is there, so what leads
-    /// to it is next, and what is stale is last. At no time does a packet meet a chain that is half written, or is one
-    /// that worked before refused.
-    async fn finish_all(&mut self, batch: &mut Batch, before: Vec<String>) -> Result<Synced, IptablesError> {
-        self.write(batch).await?;
+    /// Everything, from whatever there was: first what services need, then what leads to it, and last what is stale
+    /// goes. At no time does a packet meet a chain that is half written, or is one that worked before refused.
+    async fn write_all(
+        &mut self,
+        changes: impl Iterator<Item = Changed>,
+        batch: &mut Batch,
+    ) -> Result<Synced, IptablesError> {
+        // Who answers is said anew.
+        self.udp.values_mut().for_each(HashSet::clear);
+        for port in std::mem::take(&mut self.services).values().flatten() {
+            port.forget(&mut self.udp);
+        }
+        self.leftovers.clear();
+        self.refused.clear();
+        self.shared = Default::default();
+        let before = self.iptables.service_chains("nat").await?;
+        self.write_mark().await?;
+        let chunk = if self.iptables.is_nft() { CHUNK } else { usize::MAX };
+        let mut changes = changes.peekable();
+        while changes.peek().is_some() {
+            let services = changes.by_ref().take(chunk).collect();
+            self.write(services, batch).await?;
+        }
         let (mut nat, mut filter) = (Transaction::default(), Transaction::default());
         self.write_shared(&mut nat, &mut filter);
         self.apply(&nat, &filter).await?;
@@ -373,7 +449,7 @@ impl Syncer {
         let stale: Vec<String> = before.into_iter().filter(|name| !ours.contains(&Name::new(name))).collect();
         self.remove(&stale).await?;
         let chains = batch.written + nat.chains + filter.chains;
-        Ok(Synced { chains, removed: stale.len(), rules: 0 })
+        Ok(Synced { chains, removed: stale.len(), ..Synced::default() })
     }
 
     fn count(&self) -> usize {

@@ -9,6 +9,7 @@
 //!
 //! Nginx outlives this program: who restarts kubeproxy drops no connection.
 
+use crate::gateway::temporary;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -57,10 +58,15 @@ pub struct Web {
 impl Web {
     /// In this directory.
     pub fn new(dir: &Path) -> Result<Web, WebError> {
-        let failed = |source| WebError::Io { what: format!("make {}", dir.display()), source };
-        std::fs::create_dir_all(dir.join("tmp")).map_err(failed)?;
-        std::fs::create_dir_all(dir.join("certificates")).map_err(failed)?;
-        Ok(Web { dir: dir.to_owned() })
+        let web = Web { dir: dir.to_owned() };
+        web.make_folders()?;
+        Ok(web)
+    }
+
+    fn make_folders(&self) -> Result<(), WebError> {
+        let failed = |source| WebError::Io { what: format!("make {}", self.dir.display()), source };
+        std::fs::create_dir_all(self.dir.join("tmp")).map_err(failed)?;
+        std::fs::create_dir_all(self.certificates()).map_err(failed)
     }
 
     /// Where it keeps everything.
@@ -78,10 +84,8 @@ impl Web {
         let config = self.dir.join("certificate.conf");
         let text = format!(
             "pid \"{dir}/certificate.pid\";\nerror_log \"{dir}/error.log\" warn;\nevents {{}}\nhttp {{ access_log off;\n\
-             client_body_temp_path \"{dir}/tmp/body\";\nproxy_temp_path \"{dir}/tmp/proxy\";\n\
-             fastcgi_temp_path \"{dir}/tmp/fastcgi\";\nuwsgi_temp_path \"{dir}/tmp/uwsgi\";\n\
-             scgi_temp_path \"{dir}/tmp/scgi\";\nserver {{\n\
-             listen unix:{dir}/certificate.sock ssl;\nssl_certificate \"{}\";\nssl_certificate_key \"{}\";\n}} }}\n",
+             {}server {{\nlisten unix:{dir}/certificate.sock ssl;\nssl_certificate \"{}\";\nssl_certificate_key \"{}\";\n}} }}\n",
+            temporary(&self.dir),
             certificate.display(),
             key.display(),
             dir = self.dir.display()
@@ -92,13 +96,15 @@ impl Web {
         let _ = std::fs::remove_file(self.dir.join("certificate.sock"));
         match tested.status.success() {
             true => Ok(()),
-            false => Err(WebError::Refused(String::from_utf8_lossy(&tested.stderr).trim().to_owned())),
+            false => Err(refusal(&tested)),
         }
     }
 
     /// Uses a configuration, if nginx takes it: by a reload, or by a start if it does not run. It is over when new
     /// connections are served by it.
     pub async fn apply(&self, text: &str) -> Result<(), WebError> {
+        // Somebody may have removed all traces of us.
+        self.make_folders()?;
         let (path, new) = (self.dir.join("nginx.conf"), self.dir.join("nginx.conf.new"));
         let in_use = self.dir.join("in-use");
         let same = in_use.exists() && std::fs::read_to_string(&path).is_ok_and(|old| old == text);
@@ -112,7 +118,7 @@ impl Web {
         write(&new, text)?;
         let tested = self.nginx(&new, &["-t"]).await?;
         if !tested.status.success() {
-            return Err(WebError::Refused(String::from_utf8_lossy(&tested.stderr).trim().to_owned()));
+            return Err(refusal(&tested));
         }
         // Whoever is killed from here on has to try again: nobody knows what is served.
         forget(&in_use)?;
@@ -122,7 +128,7 @@ impl Web {
         let arguments: &[&str] = if master.is_some() { &["-s", "reload"] } else { &[] };
         let output = self.nginx(&path, arguments).await?;
         if !output.status.success() {
-            return Err(WebError::Refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+            return Err(refusal(&output));
         }
         if tokio::time::timeout(USED_WITHIN, self.changed(&workers_before)).await.is_err() {
             let said = self.emergency(said_before).unwrap_or_else(|| "it does not say why".to_owned());
@@ -146,8 +152,20 @@ impl Web {
     pub async fn stop(&self) -> Result<(), WebError> {
         if self.pid().is_some() {
             self.nginx(&self.dir.join("nginx.conf"), &["-s", "stop"]).await?;
+            let _ = tokio::time::timeout(USED_WITHIN, self.gone(LOOK_EVERY)).await;
         }
         self.end_orphans();
+        Ok(())
+    }
+
+    /// Serves nothing any more, so that others can have its ports.
+    pub async fn retire(&self) -> Result<(), WebError> {
+        let config = self.dir.join("nginx.conf");
+        if config.exists() {
+            self.stop().await?;
+            // The last step: who is killed before does it again.
+            forget(&config)?;
+        }
         Ok(())
     }
 
@@ -156,8 +174,13 @@ impl Web {
         if self.pid().is_none() {
             return std::future::pending().await;
         }
+        self.gone(ALIVE).await;
+    }
+
+    /// Looks so often whether it still runs, until it does not.
+    async fn gone(&self, every: Duration) {
         while self.pid().is_some() {
-            tokio::time::sleep(ALIVE).await;
+            tokio::time::sleep(every).await;
         }
     }
 
@@ -248,9 +271,19 @@ fn workers(master: i32) -> BTreeSet<i32> {
     processes().filter(|pid| parent(*pid) == Some(master) && is_open(*pid)).collect()
 }
 
-/// Of a port that somebody else has, the line before the last says which.
+/// What nginx says of why it does not take something.
+fn refusal(output: &std::process::Output) -> WebError {
+    let said = String::from_utf8_lossy(&output.stderr);
+    WebError::Refused(last_emergency(&said).unwrap_or(said.trim()).to_owned())
+}
+
+/// The last reason that stands in a log, without when and who. Of a port that somebody else has, the line before the last
+/// says which.
 fn last_emergency(log: &str) -> Option<&str> {
-    log.lines().rev().find(|line| line.contains("[emerg]") && !line.ends_with("still could not bind()"))
+    let reasons = log.lines().filter_map(|line| Some(line.split_once("[emerg] ")?.1.trim()));
+    let reason = reasons.rev().find(|reason| !reason.ends_with("still could not bind()"))?;
+    let process = |text: &str| text.split_once('#').is_some_and(|(pid, _)| pid.parse::<u32>().is_ok());
+    Some(reason.split_once(": ").filter(|(who, _)| process(who)).map_or(reason, |(_, what)| what))
 }
 
 fn is_nginx(pid: i32) -> bool {
@@ -315,9 +348,8 @@ mod tests {
         let servers = ports.iter().map(|port| format!("server {{ listen 127.0.0.1:{}; }}\n", port.number()));
         format!(
             "pid \"{dir}/nginx.pid\";\nerror_log \"{dir}/error.log\" warn;\nevents {{}}\nhttp {{\naccess_log off;\n\
-             client_body_temp_path \"{dir}/tmp/body\";\nproxy_temp_path \"{dir}/tmp/proxy\";\n\
-             fastcgi_temp_path \"{dir}/tmp/fastcgi\";\nuwsgi_temp_path \"{dir}/tmp/uwsgi\";\n\
-             scgi_temp_path \"{dir}/tmp/scgi\";\n{}}}\n",
+             {}{}}}\n",
+            temporary(web.dir()),
             servers.collect::<String>(),
             dir = web.dir().display(),
         )
@@ -360,10 +392,13 @@ mod tests {
         let check = |log: &str, expected: Option<&str>| assert_eq!(last_emergency(log), expected, "{log}");
         check("", None);
         check("1 [warn] x\n", None);
-        check("1 [emerg] x\n2 [emerg] y\n3 [warn] z\n", Some("2 [emerg] y"));
         check(
-            "1 [emerg] bind() to a failed\n2 [emerg] still could not bind()\n",
-            Some("1 [emerg] bind() to a failed"),
+            "2026/01/01 00:00:00 [emerg] 1#1: x: z\n2026/01/01 00:00:00 [emerg] 7#7: y: z\n3 [warn] z\n",
+            Some("y: z"),
+        );
+        check(
+            "nginx: [emerg] bind() to a failed\nnginx: [emerg] still could not bind()\nnginx: test failed",
+            Some("bind() to a failed"),
         );
     }
 

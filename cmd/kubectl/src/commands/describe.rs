@@ -40,14 +40,14 @@ pub struct Flags {
 /// Describes.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     let connection = Connection::open(cluster).await?;
-    let found = if flags.files.any() {
-        of_files(&connection, &flags.files).await?
+    let (found, is_prefixed) = if flags.files.any() {
+        (of_files(&connection, &flags.files).await?, false)
     } else if flags.select.words.is_empty() {
         bail!(
             "You must specify the type of resource to describe. Use \"kubectl api-resources\" for a complete list of supported resources."
         );
     } else {
-        select::objects(&connection, &flags.select).await?
+        select::objects_or_prefixed(&connection, &flags.select).await?
     };
     if found.is_empty() {
         let all = flags.select.all_namespaces;
@@ -57,7 +57,7 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         );
     }
     for (index, (resource, object)) in found.iter().enumerate() {
-        if index > 0 {
+        if index > 0 && !is_prefixed {
             print!("\n\n");
         }
         let mut page = Page::default();
@@ -65,7 +65,8 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
         if flags.show_events && has_events(resource) {
             events(&connection, object, &mut page).await?;
         }
-        print!("{}", page.text());
+        // Upstream's parts those that a prefix means otherwise.
+        print!("{}{}", page.text(), if is_prefixed { "\n" } else { "" });
     }
     Ok(())
 }

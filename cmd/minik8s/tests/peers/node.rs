@@ -117,6 +117,7 @@ impl Host {
         self.eventually("the account of pods is there", || {
             self.kubectl(&["get", "serviceaccount", "default"], "").status.success()
         });
+        self.eventually("the node is there", || self.kubectl(&["get", "node", "n1"], "").status.success());
         self.said(&["apply", "-f", "-"], WORK);
         self.said(&["wait", "--for=condition=Ready", "node/n1", "--timeout=120s"], "");
         self.said(&["wait", "--for=condition=Ready", "pod/talker", "--timeout=120s"], "");

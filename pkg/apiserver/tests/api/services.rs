@@ -151,8 +151,17 @@ async fn a_service_keeps_what_it_has_and_gives_back_what_it_no_longer_wants() {
     assert_eq!(address(&kept), address(&made), "an update that leaves the address out keeps it");
     assert_eq!(kept["spec"]["ports"][0]["nodePort"], made["spec"]["ports"][0]["nodePort"]);
     let port = made["spec"]["ports"][0]["nodePort"].clone();
+    let two =
+        json!({"spec": {"ports": [{"name": "a", "port": 80, "nodePort": port}, {"name": "b", "port": 81}]}});
+    let two = http.patch(&path, "merge", &two).await.expect(200);
+    assert_eq!(two["spec"]["ports"][0]["nodePort"], port);
+    assert!(two["spec"]["ports"][1]["nodePort"].as_u64().is_some_and(|other| port != other), "{two}");
+    let local = json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}});
+    let local = http.patch(&path, "merge", &local).await.expect(200);
+    assert!(local["spec"]["healthCheckNodePort"].as_u64().is_some_and(|check| check >= 30000), "{local}");
     let inner = http.patch(&path, "merge", &json!({"spec": {"type": "ClusterIP"}})).await.expect(200);
     assert!(inner["spec"]["ports"][0].get("nodePort").is_none(), "{inner}");
+    assert!(inner["spec"].get("healthCheckNodePort").is_none(), "{inner}");
     let mut other = service("other", "NodePort");
     other["spec"]["ports"][0]["nodePort"] = port;
     http.post(SERVICES, &other).await.expect(201);

@@ -42,6 +42,7 @@ pub fn plan(view: &View) -> Writes {
             template: template(endpoints, family),
             most_per_slice: MOST_PER_SUBSET,
             keeps_one: false,
+            owns_hints: false,
         };
         let packed = pack(&shape, &existing, &groups(endpoints, family));
         writes.create.extend(packed.create);

@@ -57,12 +57,15 @@ pub struct Shape {
     pub most_per_slice: usize,
     /// Whether there is an empty slice where there would be none.
     pub keeps_one: bool,
+    /// Whether hints are ours to set and to remove. If not, those of others alone are no reason to write.
+    pub owns_hints: bool,
 }
 
 /// Packs the endpoints of one address family.
 pub fn pack(shape: &Shape, existing: &[Arc<EndpointSlice>], groups: &BTreeMap<PortsKey, Group>) -> Writes {
     let template = &shape.template;
-    let mut packer = Packer { template, most: shape.most_per_slice, writes: Writes::default() };
+    let (most, owns_hints) = (shape.most_per_slice, shape.owns_hints);
+    let mut packer = Packer { template, most, owns_hints, writes: Writes::default() };
     let mut by_ports: BTreeMap<PortsKey, Vec<Arc<EndpointSlice>>> = BTreeMap::new();
     for slice in existing {
         if is_of_owner(slice, template) {
@@ -85,6 +88,7 @@ pub fn pack(shape: &Shape, existing: &[Arc<EndpointSlice>], groups: &BTreeMap<Po
 struct Packer<'a> {
     template: &'a EndpointSlice,
     most: usize,
+    owns_hints: bool,
     writes: Writes,
 }
 
@@ -102,7 +106,7 @@ impl Packer<'_> {
                 .collect();
             if kept.is_empty() {
                 self.writes.delete.push(slice);
-            } else if same_endpoints(&kept, &slice.endpoints) && same_metadata(&slice, self.template) {
+            } else if self.same_endpoints(&kept, &slice.endpoints) && same_metadata(&slice, self.template) {
                 unchanged.push(slice);
             } else {
                 changed.push(self.rewrite(&slice, &slice.ports.clone().unwrap_or_default(), kept));
@@ -175,6 +179,20 @@ impl Packer<'_> {
         self.writes
     }
 
+    /// Equal in all that matters.
+    fn same_endpoints(&self, wanted: &[Endpoint], present: &[Endpoint]) -> bool {
+        wanted.len() == present.len()
+            && wanted.iter().zip(present).all(|(wanted, present)| {
+                wanted.addresses == present.addresses
+                    && wanted.hostname == present.hostname
+                    && wanted.node_name == present.node_name
+                    && wanted.zone == present.zone
+                    && wanted.conditions == present.conditions
+                    && wanted.target_ref == present.target_ref
+                    && (!self.owns_hints || wanted.hints == present.hints)
+            })
+    }
+
     fn rewrite(
         &self,
         slice: &EndpointSlice,
@@ -207,19 +225,6 @@ fn identity(endpoint: &Endpoint) -> Identity {
         target.and_then(|target| target.name.clone()),
         target.and_then(|target| target.uid.clone()),
     )
-}
-
-/// Equal in all that matters; hints are somebody else's.
-fn same_endpoints(wanted: &[Endpoint], present: &[Endpoint]) -> bool {
-    wanted.len() == present.len()
-        && wanted.iter().zip(present).all(|(wanted, present)| {
-            wanted.addresses == present.addresses
-                && wanted.hostname == present.hostname
-                && wanted.node_name == present.node_name
-                && wanted.zone == present.zone
-                && wanted.conditions == present.conditions
-                && wanted.target_ref == present.target_ref
-        })
 }
 
 fn same_metadata(slice: &EndpointSlice, template: &EndpointSlice) -> bool {

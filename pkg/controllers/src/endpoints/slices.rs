@@ -11,7 +11,9 @@
 use super::backends::{self, HEADLESS};
 use super::packing::{Group, PortsKey, Shape, Writes, pack};
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,6 +25,9 @@ pub const MANAGED_BY: &str = "endpointslice-controller.k8s.io";
 pub const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 /// The label that names the service of a slice.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// The annotations that turn on topology aware routing, the one that counts first.
+const TOPOLOGY: [&str; 2] =
+    ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
 const MOST_PER_SLICE: usize = 100;
 
 /// What is known of one service.
@@ -52,6 +57,7 @@ pub fn plan(view: &View) -> Writes {
             template: template(&view.service, family),
             most_per_slice: MOST_PER_SLICE,
             keeps_one: true,
+            owns_hints: true,
         };
         let packed = pack(&shape, &existing, &groups(view, family));
         writes.create.extend(packed.create);
@@ -126,19 +132,44 @@ fn endpoint(view: &View, pod: &Pod, family: &str) -> Option<Endpoint> {
         .collect();
     let serving = backends::is_ready(pod);
     let terminating = backends::is_terminating(pod);
+    let ready = not_ready_too || serving && !terminating;
+    let zone = node.cloned().flatten();
     (!addresses.is_empty()).then(|| Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
-            ready: Some(not_ready_too || serving && !terminating),
+            ready: Some(ready),
             serving: Some(serving),
             terminating: Some(terminating),
         }),
+        hints: distribution(&view.service)
+            .filter(|_| ready)
+            .and_then(|wish| hints(wish, node_name.as_ref(), zone.as_ref())),
         hostname: backends::hostname(pod, &view.service),
         node_name,
         target_ref: Some(backends::target(pod)),
-        zone: node.cloned().flatten(),
+        zone,
         ..Endpoint::default()
     })
+}
+
+/// How a service wants its traffic distributed. Topology aware routing, which we do not have, goes before that.
+fn distribution(service: &Service) -> Option<&str> {
+    let annotations = service.metadata.annotations.as_ref();
+    let topology = annotations.and_then(|all| TOPOLOGY.iter().find_map(|name| all.get(*name)));
+    let aware = topology.is_some_and(|mode| matches!(mode.as_str(), "Auto" | "auto"));
+    service.spec.as_ref()?.traffic_distribution.as_deref().filter(|_| !aware)
+}
+
+/// Whose clients an endpoint is for: those of its own zone, and before them those of its own node.
+fn hints(distribution: &str, node: Option<&String>, zone: Option<&String>) -> Option<EndpointHints> {
+    let node = match distribution {
+        "PreferSameNode" => node,
+        "PreferClose" | "PreferSameZone" => None,
+        _ => return None,
+    };
+    let for_nodes = node.map(|name| vec![ForNode { name: name.clone() }]);
+    let for_zones = zone.map(|name| vec![ForZone { name: name.clone() }]);
+    (node.is_some() || zone.is_some()).then_some(EndpointHints { for_nodes, for_zones })
 }
 
 fn template(service: &Service, family: &str) -> EndpointSlice {

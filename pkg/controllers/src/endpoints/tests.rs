@@ -40,7 +40,7 @@ fn merge(target: &mut Value, overlay: &Value) {
 }
 
 fn view(service: Arc<Service>, pods: Vec<Arc<Pod>>, slices: Vec<Arc<EndpointSlice>>) -> slices::View {
-    let zones = BTreeMap::from([("n1".to_owned(), Some("east".to_owned()))]);
+    let zones = BTreeMap::from([("n1".to_owned(), Some("east".to_owned())), ("zoneless".to_owned(), None)]);
     slices::View { service, pods, zones, slices }
 }
 
@@ -135,6 +135,83 @@ fn a_slice_is_what_upstreams_is() {
         }],
     });
     assert_eq!(slice, expected);
+}
+
+/// The hints of each endpoint, by address.
+fn hinted(slices: &[Arc<EndpointSlice>]) -> BTreeMap<String, Value> {
+    let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+    endpoints.map(|endpoint| (endpoint.addresses.join(","), json!(endpoint.hints))).collect()
+}
+
+#[test]
+fn ready_endpoints_are_for_clients_nearby() {
+    let zone = json!({"forZones": [{"name": "east"}]});
+    let node = |name: &str| json!([{"name": name}]);
+    let both = json!({"forNodes": node("n1"), "forZones": zone["forZones"]});
+    let alone = json!({"forNodes": node("zoneless")});
+    // (distribution, hints in a zone, hints without one)
+    let cases = [
+        (json!(null), json!(null), json!(null)),
+        (json!("PreferClose"), zone.clone(), json!(null)),
+        (json!("PreferSameZone"), zone, json!(null)),
+        (json!("PreferSameNode"), both, alone),
+        (json!("Other"), json!(null), json!(null)),
+    ];
+    let pods = [
+        pod(1, json!({})),
+        pod(2, json!({"spec": {"nodeName": "zoneless"}})),
+        pod(3, json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})),
+        pod(4, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+    ];
+    for (distribution, in_zone, zoneless) in cases {
+        let service = service(json!({"trafficDistribution": distribution}));
+        let expected = [in_zone, zoneless, json!(null), json!(null)];
+        let expected =
+            (1..).zip(expected).map(|(number, hints)| (format!("10.0.0.{number}"), hints)).collect();
+        assert_eq!(hinted(&settled(service, pods.to_vec())), expected, "{distribution}");
+    }
+}
+
+#[test]
+fn hints_follow_the_service_and_the_zone() {
+    let mut slices = settled(service(json!({})), vec![pod(1, json!({}))]);
+    let name = slices[0].metadata.name.clone();
+    let zones = |name: &str| json!({"forZones": [{"name": name}]});
+    let same_node = json!({"forNodes": [{"name": "n1"}], "forZones": [{"name": "west"}]});
+    let steps = [
+        (json!("PreferClose"), "east", 1, zones("east")),
+        (json!("PreferSameZone"), "east", 0, zones("east")),
+        (json!("PreferSameZone"), "west", 1, zones("west")),
+        (json!("PreferSameNode"), "west", 1, same_node),
+        (json!(null), "west", 1, json!(null)),
+        (json!(null), "west", 0, json!(null)),
+    ];
+    for (distribution, zone, updates, hints) in steps {
+        let service = service(json!({"trafficDistribution": distribution}));
+        let mut view = view(service, vec![pod(1, json!({}))], slices.clone());
+        view.zones.insert("n1".to_owned(), Some(zone.to_owned()));
+        let writes = slices::plan(&view);
+        let counted = (writes.create.len(), writes.update.len(), writes.delete.len());
+        assert_eq!(counted, (0, updates, 0), "{distribution} in {zone}");
+        apply(&mut slices, writes);
+        assert_eq!(hinted(&slices)["10.0.0.1"], hints, "{distribution} in {zone}");
+        assert_eq!(slices[0].metadata.name, name);
+    }
+}
+
+#[test]
+fn topology_aware_routing_goes_before_the_distribution() {
+    for (annotation, mode, none) in [
+        ("topology-mode", "Auto", true),
+        ("topology-aware-hints", "auto", true),
+        ("topology-mode", "Disabled", false),
+    ] {
+        let mut service = Service::clone(&service(json!({"trafficDistribution": "PreferClose"})));
+        let annotation = (format!("service.kubernetes.io/{annotation}"), mode.to_owned());
+        service.metadata.annotations = Some(BTreeMap::from([annotation]));
+        let slices = settled(Arc::new(service), vec![pod(1, json!({}))]);
+        assert_eq!(hinted(&slices)["10.0.0.1"].is_null(), none, "{mode}");
+    }
 }
 
 #[test]
@@ -288,12 +365,14 @@ fn endpoints_written_by_hand_are_mirrored() {
     let view = |service: Option<Arc<Service>>, endpoints: Arc<Endpoints>, slices: &[Arc<EndpointSlice>]| {
         mirroring::View { service, endpoints: Some(endpoints), slices: slices.to_vec() }
     };
-    let unselected = service(json!({"selector": null}));
+    let unselected = service(json!({"selector": null, "trafficDistribution": "PreferClose"}));
     let mut slices = Vec::new();
     let first = view(Some(unselected.clone()), by_hand(json!({})), &slices);
     apply(&mut slices, mirroring::plan(&first));
     assert_eq!(shown(&slices), ["192.0.2.1 r", "192.0.2.2 ", "fd00::1 r"]);
     assert_eq!(slices[0].metadata.annotations, Some(BTreeMap::from([("note".to_owned(), "x".to_owned())])));
+    let hints = serde_json::from_value(json!({"forZones": [{"name": "east"}]})).unwrap();
+    Arc::make_mut(&mut slices[0]).endpoints[0].hints = Some(hints);
     let again = view(Some(unselected.clone()), by_hand(json!({})), &slices);
     assert_eq!(mirroring::plan(&again), Writes::default());
     let ends = [

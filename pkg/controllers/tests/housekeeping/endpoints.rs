@@ -122,6 +122,31 @@ async fn endpoints_follow_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn hints_follow_the_traffic_distribution() {
+    let mut cluster = Cluster::start(&CONTROLLERS).await;
+    let labels = json!({"topology.kubernetes.io/zone": "east"});
+    cluster.create("/api/v1/nodes", json!({"metadata": {"name": "n1", "labels": labels}})).await;
+    let service =
+        json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    cluster.create(SERVICES, service).await;
+    cluster.create("/api/v1/namespaces/default/pods", pod("a")).await;
+    report(&cluster, "a", "10.0.0.1", "True").await;
+    cluster.until("the pod", SLICES, are(&[("10.0.0.1", true)])).await;
+    let zone = json!([{"name": "east"}]);
+    for (distribution, hints) in [
+        (json!("PreferClose"), json!({"forZones": zone})),
+        (json!("PreferSameNode"), json!({"forNodes": [{"name": "n1"}], "forZones": zone})),
+        (json!(null), json!(null)),
+    ] {
+        let change = json!({"spec": {"trafficDistribution": distribution}});
+        cluster.http.patch(&format!("{SERVICES}/web"), "merge", &change).await.expect(200);
+        let hinted = |found: &Value| found["items"][0]["endpoints"][0]["hints"] == hints;
+        cluster.until("hints", SLICES, hinted).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn endpoints_by_hand_are_mirrored() {
     let mut cluster = Cluster::start(&CONTROLLERS).await;
     cluster.create(SERVICES, json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})).await;

@@ -107,7 +107,7 @@ impl Host {
         let dir = self.paths.pod(uid);
         let is_host = spec.host_network == Some(true);
         let aliases = spec.host_aliases.clone().unwrap_or_default();
-        let (name, domain) = dns::host_name(pod, &self.dns.domain).unwrap_or_default();
+        let (name, domain) = dns::host_name(pod, &self.dns.domain);
         let hosts = if is_host {
             dns::node_hosts(&std::fs::read_to_string("/etc/hosts").unwrap_or_default(), &aliases)
         } else {
@@ -119,6 +119,7 @@ impl Host {
             ("/etc/resolv.conf", "resolv.conf", dns::resolver(pod, &self.dns, &node).text()),
         ];
         if !is_host {
+            let name = dns::kernel_name(pod, &self.dns.domain).unwrap_or(name);
             wanted.push(("/etc/hostname", "hostname", format!("{name}\n")));
         }
         for (path, file, text) in wanted {

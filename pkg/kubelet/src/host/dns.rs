@@ -9,10 +9,10 @@ const MOST_SERVERS: usize = 3;
 const MOST_SEARCHES: usize = 32;
 
 /// The host name of a pod, and its domain if it has one.
-pub(super) fn host_name(pod: &Pod, cluster_domain: &str) -> Result<(String, Option<String>), String> {
-    let Some(spec) = &pod.spec else { return Ok((String::new(), None)) };
+pub(super) fn host_name(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
+    let Some(spec) = &pod.spec else { return (String::new(), None) };
     if let Some(name) = &spec.hostname_override {
-        return Ok((name.clone(), None));
+        return (name.clone(), None);
     }
     let mut name = spec.hostname.clone().unwrap_or_else(|| pod.metadata.name.clone().unwrap_or_default());
     if name.len() > LONGEST_LABEL {
@@ -22,20 +22,22 @@ pub(super) fn host_name(pod: &Pod, cluster_domain: &str) -> Result<(String, Opti
     }
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let domain = spec.subdomain.as_ref().filter(|subdomain| !subdomain.is_empty());
-    let domain = domain.map(|subdomain| format!("{subdomain}.{namespace}.svc.{cluster_domain}"));
-    if spec.set_hostname_as_fqdn == Some(true)
-        && let Some(domain) = &domain
-    {
-        let full = format!("{name}.{domain}");
-        if full.len() > LONGEST_HOST_NAME {
-            return Err(format!(
-                "failed to construct FQDN from Pod hostname and cluster domain, FQDN {full} is too long ({LONGEST_HOST_NAME} characters is the max, {} characters requested)",
-                full.len()
-            ));
-        }
-        return Ok((full, Some(domain.clone())));
+    (name, domain.map(|subdomain| format!("{subdomain}.{namespace}.svc.{cluster_domain}")))
+}
+
+/// What the kernel is told that its name is: with the domain, if the pod wants that.
+pub(super) fn kernel_name(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
+    let (name, domain) = host_name(pod, cluster_domain);
+    let is_full = pod.spec.as_ref().is_some_and(|spec| spec.set_hostname_as_fqdn == Some(true));
+    let Some(domain) = domain.filter(|_| is_full) else { return Ok(name) };
+    let full = format!("{name}.{domain}");
+    match full.len() <= LONGEST_HOST_NAME {
+        true => Ok(full),
+        false => Err(format!(
+            "failed to construct FQDN from Pod hostname and cluster domain, FQDN {full} is too long ({LONGEST_HOST_NAME} characters is the max, {} characters requested)",
+            full.len()
+        )),
     }
-    Ok((name, domain))
 }
 
 /// The text of `/etc/hosts`.
@@ -207,12 +209,21 @@ mod tests {
 
     #[test]
     fn host_names() {
-        let name = |spec| host_name(&pod(spec), "cluster.local").expect("a name");
-        assert_eq!(name(json!({})), ("web-0".into(), None));
-        let domain = Some("db.shop.svc.cluster.local".to_owned());
-        assert_eq!(name(json!({"hostname": "a", "subdomain": "db"})), ("a".into(), domain.clone()));
+        let check = |spec: serde_json::Value, name: &str, domain: Option<&str>, kernel: &str| {
+            let pod = pod(spec.clone());
+            let found = host_name(&pod, "cluster.local");
+            assert_eq!((found.0.as_str(), found.1.as_deref()), (name, domain), "{spec}");
+            assert_eq!(kernel_name(&pod, "cluster.local").as_deref(), Ok(kernel), "{spec}");
+        };
+        check(json!({}), "web-0", None, "web-0");
+        let domain = Some("db.shop.svc.cluster.local");
+        check(json!({"hostname": "a", "subdomain": "db"}), "a", domain, "a");
+        // The file of names knows it by its short name too.
         let full = json!({"hostname": "a", "subdomain": "db", "setHostnameAsFQDN": true});
-        assert_eq!(name(full), ("a.db.shop.svc.cluster.local".into(), domain));
+        check(full, "a", domain, "a.db.shop.svc.cluster.local");
+        check(json!({"hostname": "a", "setHostnameAsFQDN": true}), "a", None, "a");
+        let long = json!({"hostname": "a".repeat(60), "subdomain": "db", "setHostnameAsFQDN": true});
+        assert!(kernel_name(&pod(long), "cluster.local").is_err_and(|error| error.contains("is too long")));
     }
 
     #[test]

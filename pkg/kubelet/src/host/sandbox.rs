@@ -12,7 +12,7 @@ impl Host {
     pub(crate) async fn sandbox_spec(&self, pod: &Pod) -> Result<SandboxSpec, String> {
         let Some(spec) = &pod.spec else { return Err("the pod has no spec".into()) };
         let is_host = spec.host_network == Some(true);
-        let (name, _) = dns::host_name(pod, &self.dns.domain)?;
+        let name = dns::kernel_name(pod, &self.dns.domain)?;
         let sysctls = spec.security_context.as_ref().and_then(|context| context.sysctls.clone());
         let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
         let grace = spec.termination_grace_period_seconds.unwrap_or(30);

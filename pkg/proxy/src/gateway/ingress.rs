@@ -54,7 +54,7 @@ pub(super) fn add(all: &mut Sites, ingress: &Ingress, owner: &Owner, services: &
         let backend = backend_of(namespace, backend, services);
         // Besides its own hosts those that nobody names; never those of others.
         for host in own_hosts(spec).into_iter().chain([String::new()]) {
-            all.hosts.entry(host).or_default().default.get_or_insert_with(|| backend.clone());
+            all.add_default(host, backend.clone(), owner);
         }
     }
     for host in own_hosts(spec) {
@@ -229,8 +229,11 @@ mod tests {
         }
         let missing =
             |name: &str| Backend::Missing("ServiceNotFound", format!("service \"{name}\" not found"));
-        let found: Vec<(&str, Option<Backend>)> =
-            all.hosts.iter().map(|(host, site)| (host.as_str(), site.default.clone())).collect();
+        let found: Vec<(&str, Option<Backend>)> = all
+            .hosts
+            .iter()
+            .map(|(host, site)| (host.as_str(), site.default.clone().map(|it| it.0)))
+            .collect();
         let expected = [
             ("", Some("a")),
             ("a.example", Some("a")),
@@ -239,6 +242,19 @@ mod tests {
             ("c.example", Some("c")),
         ];
         assert_eq!(found, expected.map(|(host, default)| (host, default.map(missing))));
+        let of = |namespace: &str| {
+            Owner::of("Ingress", &ingress(json!({"namespace": namespace, "name": "i"}), json!({})).metadata)
+        };
+        let late = of("c");
+        let told: Vec<(&str, String)> =
+            all.taken_from(&late).map(|(place, by)| (place, by.to_string())).collect();
+        let older = || "Ingress a/i".to_owned();
+        let expected = [
+            ("both.example/x", older()),
+            ("default backend of all other hosts", older()),
+            ("default backend of both.example", older()),
+        ];
+        assert_eq!(told, expected, "who comes later is told");
     }
 
     #[test]

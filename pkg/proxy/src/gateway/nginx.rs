@@ -56,18 +56,25 @@ fn stranger(listen: Listen) -> String {
     format!("server {{\nserver_name _;\n{listens}ssl_reject_handshake on;\nreturn 421;\n}}\n")
 }
 
+/// Where nginx would put what does not fit into memory. It makes all of these folders whether it needs them or not, and not
+/// in ours unless it is told.
+pub fn temporary(dir: &Path) -> String {
+    let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    folders.map(|what| format!("{what}_temp_path \"{}/tmp/{what}\";\n", dir.display())).concat()
+}
+
 fn preamble(dir: &Path) -> String {
-    let dir = dir.display();
-    // A bucket holds the longest name, which is of 253 characters, or nginx takes nobody's.
+    let (temporary, dir) = (temporary(dir), dir.display());
+    // A bucket holds the longest name, which is of 253 characters, or nginx takes nobody's. Nothing that passes is put on
+    // disk: bodies flow at the pace of whoever is slower, and workers may not write to our folder.
     format!(
         "# Written by kubeproxy from DNS objects and ingresses; changes are overwritten.\n\
          user www-data;\nworker_processes auto;\npid \"{dir}/nginx.pid\";\nerror_log \"{dir}/error.log\" warn;\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n\
          access_log off;\nserver_tokens off;\nserver_names_hash_bucket_size 512;\nserver_names_hash_max_size 8192;\n\
-         client_max_body_size 0;\nproxy_http_version 1.1;\n\
-         client_body_temp_path \"{dir}/tmp/body\";\nproxy_temp_path \"{dir}/tmp/proxy\";\n\
-         fastcgi_temp_path \"{dir}/tmp/fastcgi\";\nuwsgi_temp_path \"{dir}/tmp/uwsgi\";\nscgi_temp_path \"{dir}/tmp/scgi\";\n\
+         client_max_body_size 0;\nproxy_http_version 1.1;\nproxy_request_buffering off;\nproxy_max_temp_file_size 0;\n\
+         {temporary}\
          map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}\n\
          proxy_set_header Host $http_host;\nproxy_set_header X-Real-IP $remote_addr;\n\
          proxy_set_header X-Forwarded-For $remote_addr;\nproxy_set_header X-Forwarded-Host $http_host;\n\
@@ -89,7 +96,7 @@ fn server(name: &str, default: &str, site: &Site, listen: Listen, files: Option<
     }
     if !site.paths.iter().any(|rule| rule.path == "/" && rule.matching != Match::Exact) {
         let rest = match &site.default {
-            Some(backend) => action(backend, ""),
+            Some((backend, _)) => action(backend, ""),
             None => "return 404 \"default backend - 404\\n\";".to_owned(),
         };
         let _ = writeln!(text, "location / {{ {rest} }}");
@@ -202,7 +209,7 @@ mod tests {
     #[test]
     fn what_fits_no_path_goes_where_its_own_host_says() {
         let listen = Listen { http: 80, https: 443, ipv6: false };
-        let at = |address: &str| Some(Backend::At(address.parse().unwrap()));
+        let at = |address: &str| Some((Backend::At(address.parse().unwrap()), Owner::default()));
         let site = |default| server("h", "", &Site { default, ..Site::default() }, listen, None);
         let led = site(at("10.96.0.5:80"));
         assert!(led.contains("location / { proxy_pass http://10.96.0.5:80; }"), "{led}");
@@ -218,12 +225,9 @@ mod tests {
     fn with_tls_nobody_is_taken_for_another_host() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| dir.path().join(name).display().to_string();
-        let made = std::process::Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-            .args(["-subj", "/CN=a", "-keyout", &file("key"), "-out", &file("crt")])
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let pair = pki::Authority::create("a", jiff::Timestamp::now()).unwrap();
+        std::fs::write(file("crt"), pair.pem()).unwrap();
+        std::fs::write(file("key"), pair.key_pem()).unwrap();
         let secured = |host: &str| {
             let mut sites = Sites::default();
             sites.hosts.insert("plain.example".into(), Site::default());

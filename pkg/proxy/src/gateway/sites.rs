@@ -71,8 +71,8 @@ pub struct Site {
     pub paths: Vec<PathRule>,
     /// The secret with its certificate, (namespace, name).
     pub tls: Option<(String, String)>,
-    /// Where goes what fits none of its paths.
-    pub default: Option<Backend>,
+    /// Where goes what fits none of its paths, and who says so.
+    pub default: Option<(Backend, Owner)>,
 }
 
 impl Site {
@@ -117,6 +117,18 @@ impl Sites {
             && other != *owner
         {
             self.taken.insert((owner.clone(), format!("{host}{path}")), other);
+        }
+    }
+
+    /// Says where goes what fits no path of a host, unless somebody else has said so.
+    pub(super) fn add_default(&mut self, host: String, backend: Backend, owner: &Owner) {
+        let place = match host.as_str() {
+            "" => "default backend of all other hosts".to_owned(),
+            host => format!("default backend of {host}"),
+        };
+        let has = self.hosts.entry(host).or_default().default.get_or_insert_with(|| (backend, owner.clone()));
+        if has.1 != *owner {
+            self.taken.insert((owner.clone(), place), has.1.clone());
         }
     }
 
@@ -184,11 +196,15 @@ fn paths_of(dns: &DNS, services: &Services, sites: &Sites) -> Vec<(String, Resul
 
 /// What is wrong with a DNS object: its host, and each of its paths. The first is what its condition says.
 pub fn dns_troubles(dns: &DNS, services: &Services, sites: &Sites, reserved: &Reserved) -> Vec<Trouble> {
+    troubles_of(dns, &paths_of(dns, services, sites), reserved)
+}
+
+fn troubles_of(dns: &DNS, paths: &[(String, Result<IpAddr, Trouble>)], reserved: &Reserved) -> Vec<Trouble> {
     let host = dns.spec.host.to_ascii_lowercase();
     let of_host = reserved.holds(&host).then(|| reserved.trouble(&host));
-    let of_paths = paths_of(dns, services, sites).into_iter().filter_map(|(path, leads)| {
-        let (reason, message) = leads.err()?;
-        Some((reason, format!("{path}: {message}")))
+    let of_paths = paths.iter().filter_map(|(path, leads)| {
+        let (reason, message) = leads.as_ref().err()?;
+        Some((*reason, format!("{path}: {message}")))
     });
     of_host.into_iter().chain(of_paths).collect()
 }
@@ -205,8 +221,9 @@ pub fn dns_status(
         Ok(address) => DNSSubpathStatus { path, cluster_ip: address.to_string(), message: String::new() },
         Err((_, message)) => DNSSubpathStatus { path, cluster_ip: String::new(), message },
     };
-    let subpaths = paths_of(dns, services, sites).into_iter().map(subpath).collect();
-    let trouble = dns_troubles(dns, services, sites, reserved).into_iter().next();
+    let paths = paths_of(dns, services, sites);
+    let trouble = troubles_of(dns, &paths, reserved).into_iter().next();
+    let subpaths = paths.into_iter().map(subpath).collect();
     let (status, (reason, message)) = match trouble {
         None => ("True", ("AllPathsServed", "every path leads to a service".to_owned())),
         Some(trouble) => ("False", trouble),

@@ -1,8 +1,8 @@
 //! Tells the owners of DNS objects and ingresses what is wrong with them: an event for each trouble when it begins. All nodes
-//! see the same, so one of them speaks.
+//! see the same, so one of them speaks. What is wrong with a node it says itself.
 
 use crate::gateway::Troubles;
-use client::{EventType, Recorder};
+use client::{EventType, Recorder, node_reference};
 use k8s_openapi::api::core::v1::ObjectReference;
 use std::collections::HashMap;
 
@@ -11,12 +11,13 @@ pub struct Complaints {
     recorder: Recorder,
     /// By the objects' uids.
     said: HashMap<String, Troubles>,
+    said_of_node: Option<String>,
 }
 
 impl Complaints {
     /// Nothing yet.
     pub fn new(recorder: Recorder) -> Complaints {
-        Complaints { recorder, said: HashMap::new() }
+        Complaints { recorder, said: HashMap::new(), said_of_node: None }
     }
 
     /// These are all objects, with what is wrong with them now.
@@ -33,7 +34,17 @@ impl Complaints {
         self.said = now;
     }
 
-    /// Somebody else speaks.
+    /// What keeps this node from serving hosts as they are now, if anything does.
+    pub fn tell_of_node(&mut self, node: &str, trouble: Option<String>) {
+        if let Some(message) = &trouble
+            && self.said_of_node != trouble
+        {
+            self.recorder.event(node_reference(node), EventType::Warning, "HostsNotServed", message);
+        }
+        self.said_of_node = trouble;
+    }
+
+    /// Somebody else speaks of objects.
     pub fn be_silent(&mut self) {
         self.said.clear();
     }

@@ -15,14 +15,14 @@ use crate::gateway::{
 use crate::metrics::Status;
 use crate::node::{This, addresses, has_ipv6};
 use crate::objects::Objects;
-use crate::web::Web;
+use crate::web::{Web, WebError};
 use api::kinds::minik8s::dns::DNS;
-use client::Key;
+use client::{Key, reference};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -37,6 +37,8 @@ use tokio_util::sync::CancellationToken;
 const GATHER: Duration = Duration::from_millis(50);
 /// How often nginx itself is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How soon it is tried again what did not work: somebody else may have had a port.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Until shutdown.
 pub async fn keep(
@@ -57,11 +59,21 @@ pub async fn keep(
         objects.settled().await;
         let mut foreign = false;
         loop {
+            let mut pause = LOOK_EVERY;
             web.trim_log();
             if is_known(&client, objects, &mut foreign).await {
                 let seen = Arc::new(Seen::now(config, objects));
                 let listen = Listen { http: ports.0, https: ports.1, ipv6: has_ipv6() };
-                step(&web, listen, &mut secrets, &seen, status).await;
+                let served = step(&web, listen, &mut secrets, &seen).await;
+                if let Err(error) = &served {
+                    tracing::warn!(
+                        error = error as &dyn std::error::Error,
+                        "hosts and paths are not in step"
+                    );
+                    status.reload_failed();
+                    pause = RETRY;
+                }
+                complaints.tell_of_node(&config.node, served.err().map(|error| error.to_string()));
                 let this = This::find(&config.node, &objects.nodes.list());
                 hosts(config, &this, &seen);
                 match this.first && objects.ingresses.is_synced() && objects.services.is_synced() {
@@ -75,7 +87,7 @@ pub async fn keep(
                 () = super::any_change(&mut changes) => {}
                 () = secrets.changed() => {}
                 () = web.ended() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(pause) => {}
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -127,27 +139,25 @@ async fn is_foreign(client: &Client) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.code == 404)
 }
 
-async fn step(web: &Web, listen: Listen, secrets: &mut Secrets, seen: &Seen, status: &Status) {
+async fn step(web: &Web, listen: Listen, secrets: &mut Secrets, seen: &Seen) -> Result<(), WebError> {
     let all = &seen.sites;
-    // A node that serves nothing needs no nginx.
-    if all.hosts.is_empty() && !web.dir().join("nginx.conf").exists() {
-        return;
-    }
     let named = all.hosts.values().filter_map(|site| site.tls.as_ref());
     let wanted: BTreeSet<Key> = named.map(|(namespace, name)| Key::new(namespace, name)).collect();
     secrets.follow(&wanted);
+    // A node that serves nothing needs no nginx and no keys, and somebody else may want its ports.
+    if all.hosts.is_empty() {
+        web.retire().await?;
+        secrets.sweep(web, "");
+        return Ok(());
+    }
     let files = secrets.files(web, &wanted).await;
     let text = render(all, web.dir(), listen, &|(namespace, name)| {
         let (certificate, key) = files.get(&Key::new(namespace, name))?;
         Some((certificate.display().to_string(), key.display().to_string()))
     });
-    match web.apply(&text).await {
-        Ok(()) => secrets.sweep(web, &text),
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "hosts and paths are not in step");
-            status.reload_failed();
-        }
-    }
+    web.apply(&text).await?;
+    secrets.sweep(web, &text);
+    Ok(())
 }
 
 fn hosts(config: &Config, this: &This, seen: &Seen) {
@@ -166,13 +176,13 @@ fn complain(complaints: &mut Complaints, secrets: &Secrets, seen: &Seen, objects
     let (dnses, ingresses) = (objects.dnses.list(), objects.ingresses.list());
     let of_dnses = dnses.iter().map(|dns| {
         let troubles = dns_troubles(dns, services, sites, reserved);
-        (dns.object_ref(&()), troubles.into_iter().collect())
+        (reference(dns.as_ref()), troubles.into_iter().collect())
     });
     let ours = ingresses.iter().filter(|ingress| classes.have(ingress));
     let of_ingresses = ours.map(|ingress| {
         let namespace = ingress.metadata.namespace.as_deref().unwrap_or_default();
         let certificate = |name: &str| secrets.trouble(&Key::new(namespace, name));
-        (ingress.object_ref(&()), ingress_troubles(ingress, services, sites, reserved, certificate))
+        (reference(ingress.as_ref()), ingress_troubles(ingress, services, sites, reserved, certificate))
     });
     complaints.tell(of_dnses.chain(of_ingresses));
 }

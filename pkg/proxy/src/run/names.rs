@@ -2,9 +2,10 @@
 
 use crate::flags::Config;
 use crate::gateway::Services;
-use crate::nameserver::{SharedZone, Upstream, at_port, bind, resolver, serve, upstream_of};
+use crate::nameserver::{SharedZone, bind, serve};
 use crate::node::This;
 use crate::objects::Objects;
+use crate::upstream::{Upstream, at_port};
 use crate::zone::Zone;
 use futures::future::BoxFuture;
 use network::claims;
@@ -20,8 +21,6 @@ const SHARE: u32 = 10;
 
 /// Where the host's name servers are.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// How often they are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The loop that keeps the zone, and the server that answers from it.
 pub fn start<'a>(
@@ -90,30 +89,9 @@ async fn answer(zone: SharedZone, address: IpAddr, config: &Config, shutdown: &C
             }
         }
     };
-    let upstream = Upstream::default();
-    tokio::join!(
-        serve(zone, upstream.clone(), vec![sockets.0], vec![sockets.1], shutdown.clone()),
-        follow_upstream(upstream, address, config, shutdown),
-    );
-}
-
-/// The host's name servers come and go with its networks.
-async fn follow_upstream(upstream: Upstream, ours: IpAddr, config: &Config, shutdown: &CancellationToken) {
-    if !config.upstream_dns.is_empty() {
-        *upstream.write() = resolver(config.upstream_dns.iter().copied().map(at_port).collect());
-        return;
-    }
-    let mut known = Vec::new();
-    loop {
-        let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
-        let servers = upstream_of(&text, &[ours]);
-        if servers != known {
-            known.clone_from(&servers);
-            *upstream.write() = resolver(servers);
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
-    }
+    let upstream = match config.upstream_dns.as_slice() {
+        [] => Upstream::of_host(RESOLV_CONF, address),
+        servers => Upstream::fixed(servers.iter().copied().map(at_port).collect()),
+    };
+    serve(zone, upstream, vec![sockets.0], vec![sockets.1], shutdown.clone()).await;
 }

@@ -10,7 +10,7 @@ use crate::objects::{Dirty, Objects};
 use crate::rules::Settings;
 use crate::services::{ServicePort, ports_of};
 use crate::syncer::Syncer;
-use client::Key;
+use client::{EventType, Key, Recorder, reference};
 use ipnet::IpNet;
 use network::iptables::IptablesError;
 use network::{claims, overlay};
@@ -64,6 +64,7 @@ pub async fn keep(
     objects: &Objects,
     checks: &HealthChecks,
     status: &Status,
+    recorder: &Recorder,
     shutdown: &CancellationToken,
 ) {
     claims::allow_forwarding(config.localhost_node_ports);
@@ -103,7 +104,7 @@ pub async fn keep(
         }
         let (keys, since) = dirty.take();
         checks.update(objects, &this, &keys);
-        failing = !sync(&mut filter, objects, &this, keys, since, status).await;
+        failing = !sync(&mut filter, objects, &this, keys, since, status, recorder).await;
     }
 }
 
@@ -137,6 +138,7 @@ async fn sync(
     mut keys: HashSet<Key>,
     since: Option<Instant>,
     status: &Status,
+    recorder: &Recorder,
 ) -> bool {
     let (mut rules, mut in_step) = (0, true);
     for syncer in &mut filter.families {
@@ -153,6 +155,10 @@ async fn sync(
         match syncer.sync(changes).await {
             Ok(synced) => {
                 rules += synced.rules;
+                for (key, said) in &synced.refused {
+                    tracing::warn!(service = %key, said, "iptables does not take the rules of this service");
+                    tell(recorder, objects, key, said);
+                }
                 status.synced(began.elapsed(), whole, rules, objects.services.cache().len(), since);
             }
             Err(error) => {
@@ -167,6 +173,14 @@ async fn sync(
         status.is_in_step();
     }
     in_step
+}
+
+/// Tells the owner of a service that it does not work on this node.
+fn tell(recorder: &Recorder, objects: &Objects, key: &Key, said: &str) {
+    if let Some(service) = objects.services.get(key) {
+        let message = format!("iptables does not take its rules, it is not served: {said}");
+        recorder.event(reference(service.as_ref()), EventType::Warning, "RulesRefused", message);
+    }
 }
 
 fn ports(objects: &Objects, key: &Key, this: &This) -> Vec<ServicePort> {

@@ -40,8 +40,8 @@ pub struct Secrets {
     known: Arc<Mutex<HashMap<Key, Result<Pair, String>>>>,
     changed: Arc<Notify>,
     shutdown: CancellationToken,
-    /// Pairs that nginx has refused, by their files' stem, and why.
-    refused: HashMap<String, String>,
+    /// What nginx has refused last of each: the stem of its files, and why.
+    refused: HashMap<Key, (String, String)>,
 }
 
 impl Secrets {
@@ -66,6 +66,7 @@ impl Secrets {
     pub fn follow(&mut self, wanted: &BTreeSet<Key>) {
         self.followed.retain(|key, _| wanted.contains(key));
         self.known.lock().retain(|key, _| wanted.contains(key));
+        self.refused.retain(|key, _| wanted.contains(key));
         for key in wanted {
             if !self.followed.contains_key(key) {
                 let stop = self.shutdown.child_token();
@@ -101,9 +102,13 @@ impl Secrets {
     /// What is wrong with one of them.
     pub fn trouble(&self, key: &Key) -> Option<String> {
         match self.known.lock().get(key)? {
-            Ok(pair) => self.refused.get(&stem(key, pair)).cloned(),
+            Ok(pair) => self.why_refused(key, &stem(key, pair)).cloned(),
             Err(trouble) => Some(trouble.clone()),
         }
+    }
+
+    fn why_refused(&self, key: &Key, stem: &str) -> Option<&String> {
+        self.refused.get(key).filter(|(refused, _)| refused == stem).map(|(_, why)| why)
     }
 
     /// Removes what no configuration names any more.
@@ -121,7 +126,7 @@ impl Secrets {
     /// The stem of a pair's files, once nginx has taken them.
     async fn store(&mut self, web: &Web, key: &Key, pair: &Pair) -> Option<String> {
         let stem = stem(key, pair);
-        if self.refused.contains_key(&stem) {
+        if self.why_refused(key, &stem).is_some() {
             return None;
         }
         let path = |extension: &str| web.certificates().join(format!("{stem}.{extension}"));
@@ -143,7 +148,7 @@ impl Secrets {
                 tracing::warn!(error = &error as &dyn std::error::Error, secret = %key, "this certificate is not used");
                 let _ = (std::fs::remove_file(new_certificate), std::fs::remove_file(new_key));
                 if let WebError::Refused(said) = error {
-                    self.refused.insert(stem, reason(&said));
+                    self.refused.insert(key.clone(), (stem, reason(&said)));
                 }
                 None
             }
@@ -246,16 +251,9 @@ mod tests {
         secrets
     }
 
-    fn pair(dir: &Path) -> Pair {
-        let file = |name: &str| dir.join(name).display().to_string();
-        let made = std::process::Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-            .args(["-subj", "/CN=a", "-keyout", &file("key"), "-out", &file("crt")])
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
-        Pair { certificate: text("crt"), key: text("key") }
+    fn pair() -> Pair {
+        let made = pki::Authority::create("a", jiff::Timestamp::now()).unwrap();
+        Pair { certificate: made.pem().to_owned(), key: made.key_pem().to_owned() }
     }
 
     fn names(web: &Web) -> BTreeSet<String> {
@@ -269,8 +267,8 @@ mod tests {
         let web = Web::new(dir.path()).unwrap();
         let key = Key::new("ns", "safe");
         let wanted = BTreeSet::from([key.clone()]);
-        let good = pair(dir.path());
-        let bad = Pair { key: pair(dir.path()).key, ..good.clone() };
+        let good = pair();
+        let bad = Pair { key: pair().key, ..good.clone() };
         // Killed as soon as it waits for nginx to say what it thinks of it.
         let killed = knowing(&key, &bad).files(&web, &wanted).now_or_never();
         assert!(killed.is_none() && !names(&web).is_empty(), "{killed:?} {:?}", names(&web));

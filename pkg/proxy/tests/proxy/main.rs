@@ -8,13 +8,16 @@ mod udp;
 
 use client::Key;
 use host::Host;
+use network::iptables::IptablesError;
 use network::{Config, HostPort, Network, PodId, Protocol};
 use proxy::iptables::Iptables;
 use proxy::record::More;
 use proxy::rules::Settings;
 use proxy::services::{Endpoint, PortName, ServicePort};
 use proxy::syncer::{Synced, Syncer};
+use std::fs::Permissions;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
@@ -24,7 +27,7 @@ struct Node {
     host: Host,
     network: Arc<Network>,
     syncer: Arc<Mutex<Syncer>>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 const NODE: &str = "192.168.77.1";
@@ -44,7 +47,7 @@ impl Node {
                 .expect("the services' route");
         });
         let syncer = Arc::new(Mutex::new(new_syncer(&host, program)));
-        Node { host, network, syncer, _dir: dir }
+        Node { host, network, syncer, dir }
     }
 
     /// A pod, and a thread in it.
@@ -58,17 +61,37 @@ impl Node {
     }
 
     fn sync(&self, services: &[ServicePort]) -> Synced {
-        let changes: Vec<(Key, Vec<ServicePort>)> = services
-            .iter()
-            .map(|port| (Key::new(&port.name.namespace, &port.name.service), vec![port.clone()]))
-            .collect();
-        self.change(changes)
+        self.change(services.iter().map(|port| (key(port), vec![port.clone()])).collect())
     }
 
     fn change(&self, changes: Vec<(Key, Vec<ServicePort>)>) -> Synced {
-        let syncer = self.syncer.clone();
-        self.host.block_on(move || async move { syncer.lock().await.sync(changes).await.expect("sync") })
+        self.try_change(changes).expect("sync")
     }
+
+    fn try_change(&self, changes: Vec<(Key, Vec<ServicePort>)>) -> Result<Synced, IptablesError> {
+        let syncer = self.syncer.clone();
+        self.host.block_on(move || async move { syncer.lock().await.sync(changes).await })
+    }
+
+    /// From now on rules are written by programs that do something of their own first with the `$text` to restore.
+    fn write_by(&mut self, program: &str, first: &str) {
+        let dir = self.dir.path();
+        let script = |name: &str, body: &str| {
+            let path = dir.join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("written");
+            std::fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("made a program");
+        };
+        script("odd", &format!("exec {program} \"$@\""));
+        script("odd-save", &format!("exec {program}-save \"$@\""));
+        let restore = format!("text=$(cat)\n{first}\nprintf '%s\\n' \"$text\" | {program}-restore \"$@\"");
+        script("odd-restore", &restore);
+        let program = dir.join("odd").display().to_string();
+        self.syncer = Arc::new(Mutex::new(new_syncer(&self.host, &program)));
+    }
+}
+
+fn key(port: &ServicePort) -> Key {
+    Key::new(&port.name.namespace, &port.name.service)
 }
 
 fn new_syncer(host: &Host, program: &str) -> Syncer {

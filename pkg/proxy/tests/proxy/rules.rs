@@ -1,10 +1,11 @@
 //! Services over TCP.
 
 use crate::host::Host;
-use crate::{NODE, Node, PROGRAMS, endpoint, new_syncer, service};
+use crate::{NODE, Node, PROGRAMS, endpoint, key, new_syncer, service};
 use client::Key;
 use proxy::record::More;
 use proxy::services::ServicePort;
+use proxy::syncer::Synced;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -184,5 +185,54 @@ fn a_client_stays_with_its_endpoint() {
         for _ in 0..10 {
             assert_eq!(client.ask(VIP).unwrap(), first, "{program}");
         }
+    });
+}
+
+#[test]
+fn a_service_that_iptables_does_not_take_keeps_back_nobody() {
+    with_both(|program| {
+        let (host, _outside, _cable) = cabled();
+        let mut node = Node::new(host, program);
+        // Some kernels know nothing of what a client's choice is remembered by.
+        let missing = "Extension recent revision 0 not supported, missing kernel module?";
+        let refuse = format!("case \"$text\" in *'-m recent'*) echo '{missing}' >&2; exit 2;; esac");
+        node.write_by(program, &refuse);
+        let (address, pod) = node.pod("a");
+        let (_, client) = node.pod("client");
+        let _server = pod.serve(8080, "a");
+        let plain =
+            |n: u32| service(&format!("web-{n:03}"), &format!("10.96.1.{n}"), &[(address, 8080).into()]);
+        let odd = |n: u32| ServicePort {
+            more: More { affinity_seconds: Some(600), ..More::default() },
+            ..plain(n)
+        };
+        let services = |odd_ones: &[u32]| -> Vec<ServicePort> {
+            (0..60).map(|n| if odd_ones.contains(&n) { odd(n) } else { plain(n) }).collect()
+        };
+        let check = |odd_ones: &[u32]| {
+            for n in [0, 1, 6, 7, 8, 58, 59] {
+                let answers = client.ask(&format!("10.96.1.{n}:80")).is_ok();
+                assert_eq!(answers, !odd_ones.contains(&n), "{program}: {n} {odd_ones:?}");
+            }
+        };
+        let refused = |synced: Synced| -> Vec<String> {
+            let told = |(key, said): (Key, String)| {
+                assert!(said.contains(missing), "{program}: {said}");
+                key.name
+            };
+            synced.refused.into_iter().map(told).collect()
+        };
+        assert_eq!(refused(node.sync(&services(&[7, 59]))), ["web-007", "web-059"], "{program}");
+        check(&[7, 59]);
+        // It changes, and is still not taken, which was said; others go on.
+        assert!(refused(node.sync(&[odd(7), plain(8)])).is_empty(), "{program}");
+        check(&[7, 59]);
+        node.sync(&[plain(7)]);
+        check(&[59]);
+        // One that was served: all is written once more, and it alone is left out.
+        let changed = node.try_change(vec![(key(&odd(6)), vec![odd(6)])]);
+        changed.expect_err("it is found out by writing all");
+        assert_eq!(refused(node.sync(&services(&[6, 59]))), ["web-006", "web-059"], "{program}");
+        check(&[6, 59]);
     });
 }

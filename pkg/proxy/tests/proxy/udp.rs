@@ -1,7 +1,7 @@
 //! Services over UDP: what the kernel remembers must not outlive an endpoint.
 
 use crate::host::Host;
-use crate::{Node, endpoint, new_syncer, service};
+use crate::{Node, endpoint, key, new_syncer, service};
 use network::Protocol;
 use proxy::services::{Endpoint, ServicePort};
 use std::io::ErrorKind;
@@ -149,6 +149,28 @@ fn a_client_that_is_served_goes_on_being_so() {
         _ => dns(vec![at(first), leaving(second)]),
     }]);
     stays("it drains");
+}
+
+#[test]
+fn nobody_is_served_by_a_service_that_went_while_rules_could_not_be_written() {
+    let host = Host::new();
+    let _cable = Host::connect(&[&host]);
+    let mut node = Node::new(host, "iptables-nft");
+    let refusing = node.dir.path().join("refusing");
+    node.write_by("iptables-nft", &format!("[ ! -e {} ] || exit 1", refusing.display()));
+    let (first, pod) = node.pod("first");
+    let (_, client) = node.pod("client");
+    let _echo = Echo::start(&pod, "first");
+    let service = dns(vec![at(first)]);
+    node.sync(std::slice::from_ref(&service));
+    let client = Client::new(&client);
+    client.until("first");
+
+    std::fs::write(&refusing, "").expect("written");
+    node.try_change(vec![(key(&service), vec![])]).expect_err("nothing can be written");
+    std::fs::remove_file(&refusing).expect("it was there");
+    node.sync(&[]);
+    assert_eq!(client.ask(), None);
 }
 
 #[test]
