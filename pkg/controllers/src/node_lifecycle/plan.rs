@@ -174,12 +174,13 @@ fn with_unknown_conditions(node: &Node, now: Timestamp) -> Option<Node> {
     Some(next)
 }
 
-/// Pods that were ready when the node still was. What became ready later, its kubelet reports, and it must know.
+/// Pods that were ready when the node was last heard of. Of a node that is heard of, whatever it says of itself, its kubelet
+/// knows best which of its pods serve; so with what became ready later.
 fn pods_not_ready(view: &View, now: Timestamp) -> Vec<Write> {
-    let Some(ready) = condition(&view.node, "Ready").filter(|ready| ready.status != "True") else {
+    let Some(unknown) = condition(&view.node, "Ready").filter(|ready| ready.status == "Unknown") else {
         return Vec::new();
     };
-    let lost = ready.last_transition_time.as_ref();
+    let lost = unknown.last_transition_time.as_ref();
     let stale = |pod: &&Arc<Pod>| {
         let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions.any(|condition| {

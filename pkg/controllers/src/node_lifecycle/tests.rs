@@ -153,9 +153,10 @@ fn pods_of_a_lost_node_are_not_ready() {
         Arc::new(serde_json::from_value(pod).unwrap())
     };
     let cases = [
-        ("ready before", "False", pod("True", "2026-01-01T00:10:00Z"), 1),
-        ("not ready", "False", pod("False", "2026-01-01T00:10:00Z"), 0),
-        ("ready since, says its kubelet", "False", pod("True", "2026-01-01T00:40:00Z"), 0),
+        ("ready before", "Unknown", pod("True", "2026-01-01T00:10:00Z"), 1),
+        ("not ready", "Unknown", pod("False", "2026-01-01T00:10:00Z"), 0),
+        ("ready since, says its kubelet", "Unknown", pod("True", "2026-01-01T00:40:00Z"), 0),
+        ("the node says that it is not ready", "False", pod("True", "2026-01-01T00:10:00Z"), 0),
         ("the node is fine", "True", pod("True", "2026-01-01T00:10:00Z"), 0),
     ];
     for (name, ready, pod, patches) in cases {
