@@ -107,7 +107,7 @@ async fn tell(iptables: &str) {
     .await;
     running.kill();
 
-    let cleaned = proxy.command().arg("--cleanup").output().expect("it runs");
+    let cleaned = proxy.anew().arg("--cleanup").output().expect("it runs");
     assert!(cleaned.status.success(), "{}", String::from_utf8_lossy(&cleaned.stderr));
     eventually("nothing is left", || async { (traces(iptables, folder.path()) == before).then_some(()) })
         .await;
@@ -528,20 +528,21 @@ struct Program {
 }
 
 impl Program {
-    fn command(&self) -> Command {
+    /// Knowing nothing of the cluster.
+    fn anew(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubeproxy"));
-        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--state-dir").arg(self.folder.join("state"));
+        command.arg("--state-dir").arg(self.folder.join("state"));
         command.arg("--hosts-file").arg(self.folder.join("hosts"));
+        command.args(["--iptables", &self.iptables, "--overlay", "true"]);
+        command
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.anew();
+        command.arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(["--hostname-override", "n1", "--service-cluster-ip-range", "10.96.0.0/12"]);
-        command.args([
-            "--cluster-cidr",
-            "10.244.0.0/16",
-            "--overlay",
-            "true",
-            "--upstream-dns",
-            "192.168.77.9",
-        ]);
-        command.args(["--iptables", &self.iptables, "--iptables-sync-period", "2s"]);
+        command.args(["--cluster-cidr", "10.244.0.0/16", "--upstream-dns", "192.168.77.9"]);
+        command.args(["--iptables-sync-period", "2s"]);
         command
     }
 

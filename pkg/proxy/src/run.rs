@@ -101,9 +101,7 @@ pub async fn cleanup(config: &Config) -> Result<(), Error> {
             Err(error) => tracing::warn!(%error, "not cleaned up"),
         }
     }
-    for range in &config.service_ranges {
-        claims::release_range(*range).await?;
-    }
+    claims::release_others(&[]).await?;
     if let Some(address) = config.cluster_dns {
         claims::release_address(address).await?;
     }

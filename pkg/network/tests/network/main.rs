@@ -1,6 +1,7 @@
 //! Pods attached for real, each test on a host of its own.
 
 mod bridge;
+mod claims;
 mod cni;
 mod crash;
 mod host;

@@ -203,6 +203,13 @@ async fn claim(config: &Config, this: &This, claimed: &mut Option<(Option<IpAddr
             complete = false;
         }
     }
+    if let Err(error) = claims::release_others(&config.service_ranges).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "addresses that were the services' are still kept here"
+        );
+        complete = false;
+    }
     if let Some(address) = config.cluster_dns
         && let Err(error) = claims::claim_address(address).await
     {
