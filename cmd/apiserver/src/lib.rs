@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    daemon::main(daemon::Pace::Busy, arguments, "warn,apiserver=info", serve)
+    daemon::main(daemon::Pace::Busy, arguments, "apiserver=info", serve)
 }
 
 async fn serve(flags: Flags, shutdown: CancellationToken) -> Result<()> {

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    daemon::main(daemon::Pace::Calm, arguments, "warn,kube_client=off,kubelet=info", serve)
+    daemon::main(daemon::Pace::Calm, arguments, "kubelet=info", serve)
 }
 
 async fn serve(flags: Flags, shutdown: CancellationToken) -> Result<()> {

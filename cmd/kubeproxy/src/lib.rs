@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    daemon::main(daemon::Pace::Quiet, arguments, "warn,kube_client=off,proxy=info,network=info", run)
+    daemon::main(daemon::Pace::Quiet, arguments, "proxy=info,network=info", run)
 }
 
 async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {

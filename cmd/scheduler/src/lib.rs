@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    daemon::main(daemon::Pace::Busy, arguments, "warn,kube_client=off,scheduler=info,client=info", serve)
+    daemon::main(daemon::Pace::Busy, arguments, "scheduler=info", serve)
 }
 
 async fn serve(flags: Flags, shutdown: CancellationToken) -> Result<()> {

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +166,9 @@ where
     T: Resource + Debug + Send + Sync + 'static,
     S: Stream<Item = watcher::Result<Event<T>>>,
 {
-    let mut pause = Pause(FIRST_PAUSE);
+    // Such as Service.
+    let what = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default();
+    let mut pause = Pause::default();
     loop {
         let mut events = Box::pin(start());
         let mut list = Vec::new();
@@ -177,7 +180,9 @@ where
             };
             let error = match event {
                 Some(Ok(event)) => {
-                    pause.heard(&event);
+                    if pause.heard(&event) {
+                        tracing::info!(what, "followed again");
+                    }
                     match event {
                         Event::Init => (list, asked) = (Vec::new(), Instant::now()),
                         Event::InitApply(object) => list.push(slim(object)),
@@ -190,7 +195,14 @@ where
                 Some(Err(error)) => error,
                 None => break,
             };
-            tracing::debug!(%error, "a watch failed");
+            tracing::debug!(%error, what, "a watch failed");
+            if pause.has_become_long() {
+                tracing::warn!(
+                    error = cause(&error).to_string(),
+                    what,
+                    "cannot be followed, and is tried again"
+                );
+            }
             // Half and half, so that those who failed together do not come back together.
             let wait = pause.next().mul_f64(0.5 + fastrand::f64() / 2.0);
             tokio::select! {
@@ -215,20 +227,42 @@ fn slim<T: Resource>(mut object: T) -> T {
     object
 }
 
+/// What lies under an error: what the server said, or what became of the connection.
+fn cause(mut error: &dyn Error) -> &dyn Error {
+    while let Some(under) = error.source() {
+        error = under;
+    }
+    error
+}
+
 /// How long is waited after an error: longer and longer, until something is heard.
-struct Pause(Duration);
+struct Pause {
+    next: Duration,
+    /// Somebody has been told that it is long.
+    told: bool,
+}
+
+impl Default for Pause {
+    fn default() -> Pause {
+        Pause { next: FIRST_PAUSE, told: false }
+    }
+}
 
 impl Pause {
-    /// That a list is begun says nothing of whether it may be had.
-    fn heard<T>(&mut self, event: &Event<T>) {
-        if !matches!(event, Event::Init) {
-            self.0 = FIRST_PAUSE;
-        }
+    /// That a list is begun says nothing of whether it may be had. Says whether those who were told may be told that it is
+    /// over.
+    fn heard<T>(&mut self, event: &Event<T>) -> bool {
+        !matches!(event, Event::Init) && std::mem::take(self).told
     }
 
     fn next(&mut self) -> Duration {
-        let longer = (self.0 * 2).min(LONGEST_PAUSE);
-        std::mem::replace(&mut self.0, longer)
+        let longer = (self.next * 2).min(LONGEST_PAUSE);
+        std::mem::replace(&mut self.next, longer)
+    }
+
+    /// Once, when it is no hiccup any more.
+    fn has_become_long(&mut self) -> bool {
+        self.next == LONGEST_PAUSE && !std::mem::replace(&mut self.told, true)
     }
 }
 
@@ -238,14 +272,17 @@ mod tests {
 
     #[test]
     fn what_may_not_be_listed_is_asked_for_less_and_less_often() {
-        let mut pause = Pause(FIRST_PAUSE);
+        let mut pause = Pause::default();
+        let mut told = Vec::new();
         // A watcher that is forbidden to list begins a list each time.
-        for _ in 0..20 {
-            pause.heard::<()>(&Event::Init);
+        for n in 0..20 {
+            assert!(!pause.heard::<()>(&Event::Init));
+            told.extend(pause.has_become_long().then_some(n));
             pause.next();
         }
-        assert_eq!(pause.next(), LONGEST_PAUSE);
-        pause.heard::<()>(&Event::InitDone);
+        assert_eq!((pause.next(), told.as_slice()), (LONGEST_PAUSE, [8].as_slice()), "told once");
+        assert!(pause.heard::<()>(&Event::InitDone), "and once that it is over");
+        assert!(!pause.heard::<()>(&Event::InitDone));
         assert_eq!((pause.next(), pause.next()), (FIRST_PAUSE, FIRST_PAUSE * 2));
     }
 }

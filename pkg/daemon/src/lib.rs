@@ -20,6 +20,9 @@ pub use connections::{accept, http, secure};
 pub use health::{Page, serve_health, serve_pages};
 pub use hyper::StatusCode;
 
+/// What is logged of what all programs share. A watch that fails is told by pkg/client, once and in a line.
+const OTHERS: &str = "warn,kube_client=off,kube_runtime=error,client=info";
+
 /// How a program spends its time, by which it gets threads and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
@@ -33,11 +36,12 @@ pub enum Pace {
 
 /// Parses the arguments, and runs `run` until it ends; SIGTERM and SIGINT cancel the token that it is given.
 ///
-/// `default_log` is what is logged where the variable `LOG` does not say otherwise, such as `warn,kubelet=info`.
+/// `own_log` is what is logged of the program itself where the variable `LOG` does not say otherwise, such as
+/// `kubelet=info`.
 pub fn main<Flags, Run, Running>(
     pace: Pace,
     arguments: impl Iterator<Item = OsString>,
-    default_log: &str,
+    own_log: &str,
     run: Run,
 ) -> ExitCode
 where
@@ -55,7 +59,8 @@ where
     };
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("LOG").unwrap_or_else(|_| default_log.into()),
+            tracing_subscriber::EnvFilter::try_from_env("LOG")
+                .unwrap_or_else(|_| format!("{OTHERS},{own_log}").into()),
         )
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
