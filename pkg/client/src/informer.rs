@@ -167,7 +167,7 @@ where
     S: Stream<Item = watcher::Result<Event<T>>>,
 {
     // Such as Service.
-    let what = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default();
+    let what = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default().trim_end_matches('>');
     let mut pause = Pause::default();
     loop {
         let mut events = Box::pin(start());
