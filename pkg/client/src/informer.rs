@@ -14,7 +14,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ pub struct Informers {
     caches: Arc<Mutex<HashMap<TypeId, Box<dyn Any + Send>>>>,
     /// The same, by group and plural.
     by_resource: Arc<Mutex<HashMap<(String, String), Arc<dyn AnyCache>>>>,
+    outages: Arc<Outages>,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
@@ -38,8 +39,8 @@ pub struct Informers {
 impl Informers {
     /// None yet. Every cache is kept up to date until the token is cancelled; then [`Informers::join`].
     pub fn new(client: Client, shutdown: CancellationToken) -> Informers {
-        let (caches, by_resource) = Default::default();
-        Informers { client, caches, by_resource, tasks: Tasks::default(), shutdown }
+        let (caches, by_resource, outages) = Default::default();
+        Informers { client, caches, by_resource, outages, tasks: Tasks::default(), shutdown }
     }
 
     /// All objects of a kind, without their managed fields.
@@ -112,10 +113,10 @@ impl Informers {
         };
         let start =
             move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, bare));
-        let (kept, shutdown) = (cache.clone(), self.shutdown.clone());
+        let (kept, outages, shutdown) = (cache.clone(), self.outages.clone(), self.shutdown.clone());
         self.tasks.spawn(format!("the cache of {}", resource.plural), async move {
             tokio::select! {
-                () = follow(kept, start, &shutdown) => {}
+                () = follow(kept, start, &outages, &shutdown) => {}
                 () = stop.cancelled() => {}
             }
         });
@@ -144,8 +145,9 @@ impl Informers {
             let cache: Cache<T> = Cache::default();
             seed.into_iter().for_each(|object| cache.apply(object));
             let (kept, start, shutdown) = (cache.clone(), start(), self.shutdown.clone());
+            let outages = self.outages.clone();
             let task = format!("the cache of {}", std::any::type_name::<T>());
-            self.tasks.spawn(task, async move { follow(kept, start, &shutdown).await });
+            self.tasks.spawn(task, async move { follow(kept, start, &outages, &shutdown).await });
             Box::new(cache)
         });
         kept.downcast_ref::<Cache<T>>().expect("an id has one type").clone()
@@ -161,7 +163,7 @@ fn prune_event<K>(event: watcher::Result<Event<K>>, prune: fn(&mut K)) -> watche
 }
 
 /// Keeps a cache up to date until shutdown.
-async fn follow<T, S>(cache: Cache<T>, start: impl Fn() -> S, shutdown: &CancellationToken)
+async fn follow<T, S>(cache: Cache<T>, start: impl Fn() -> S, outages: &Outages, shutdown: &CancellationToken)
 where
     T: Resource + Debug + Send + Sync + 'static,
     S: Stream<Item = watcher::Result<Event<T>>>,
@@ -180,8 +182,8 @@ where
             };
             let error = match event {
                 Some(Ok(event)) => {
-                    if pause.heard(&event) {
-                        tracing::info!(what, "followed again");
+                    if let Some(error) = pause.heard(&event).and_then(Arc::into_inner) {
+                        tracing::info!(error, what, "over: followed again");
                     }
                     match event {
                         Event::Init => (list, asked) = (Vec::new(), Instant::now()),
@@ -197,11 +199,11 @@ where
             };
             tracing::debug!(%error, what, "a watch failed");
             if pause.has_become_long() {
-                tracing::warn!(
-                    error = cause(&error).to_string(),
-                    what,
-                    "cannot be followed, and is tried again"
-                );
+                let (outage, is_new) = outages.join(cause(&error).to_string());
+                if is_new {
+                    tracing::warn!(error = *outage, what, "cannot be followed, and is tried again");
+                }
+                pause.outage = Some(outage);
             }
             // Half and half, so that those who failed together do not come back together.
             let wait = pause.next().mul_f64(0.5 + fastrand::f64() / 2.0);
@@ -235,24 +237,45 @@ fn cause(mut error: &dyn Error) -> &dyn Error {
     error
 }
 
+/// What keeps watches from going on, each error held by all that met it: an apiserver that is gone is told of once, not
+/// once for each kind.
+#[derive(Default)]
+struct Outages(Mutex<Vec<Weak<String>>>);
+
+impl Outages {
+    /// The outage with this error, and whether it is new.
+    fn join(&self, error: String) -> (Arc<String>, bool) {
+        let mut outages = self.0.lock();
+        outages.retain(|outage| outage.strong_count() > 0);
+        if let Some(outage) = outages.iter().filter_map(Weak::upgrade).find(|outage| **outage == error) {
+            return (outage, false);
+        }
+        let outage = Arc::new(error);
+        outages.push(Arc::downgrade(&outage));
+        (outage, true)
+    }
+}
+
 /// How long is waited after an error: longer and longer, until something is heard.
 struct Pause {
     next: Duration,
-    /// Somebody has been told that it is long.
-    told: bool,
+    /// What it became long with.
+    outage: Option<Arc<String>>,
 }
 
 impl Default for Pause {
     fn default() -> Pause {
-        Pause { next: FIRST_PAUSE, told: false }
+        Pause { next: FIRST_PAUSE, outage: None }
     }
 }
 
 impl Pause {
-    /// That a list is begun says nothing of whether it may be had. Says whether those who were told may be told that it is
-    /// over.
-    fn heard<T>(&mut self, event: &Event<T>) -> bool {
-        !matches!(event, Event::Init) && std::mem::take(self).told
+    /// That a list is begun says nothing of whether it may be had. Returns the outage that is over with this.
+    fn heard<T>(&mut self, event: &Event<T>) -> Option<Arc<String>> {
+        if matches!(event, Event::Init) {
+            return None;
+        }
+        std::mem::take(self).outage
     }
 
     fn next(&mut self) -> Duration {
@@ -260,9 +283,9 @@ impl Pause {
         std::mem::replace(&mut self.next, longer)
     }
 
-    /// Once, when it is no hiccup any more.
-    fn has_become_long(&mut self) -> bool {
-        self.next == LONGEST_PAUSE && !std::mem::replace(&mut self.told, true)
+    /// When it is no hiccup any more, and no outage yet.
+    fn has_become_long(&self) -> bool {
+        self.next == LONGEST_PAUSE && self.outage.is_none()
     }
 }
 
@@ -276,13 +299,27 @@ mod tests {
         let mut told = Vec::new();
         // A watcher that is forbidden to list begins a list each time.
         for n in 0..20 {
-            assert!(!pause.heard::<()>(&Event::Init));
-            told.extend(pause.has_become_long().then_some(n));
+            assert_eq!(pause.heard::<()>(&Event::Init), None);
+            if pause.has_become_long() {
+                pause.outage = Some(Arc::new(n.to_string()));
+                told.push(n);
+            }
             pause.next();
         }
-        assert_eq!((pause.next(), told.as_slice()), (LONGEST_PAUSE, [8].as_slice()), "told once");
-        assert!(pause.heard::<()>(&Event::InitDone), "and once that it is over");
-        assert!(!pause.heard::<()>(&Event::InitDone));
+        assert_eq!((pause.next(), told), (LONGEST_PAUSE, vec![8]), "told once");
+        assert!(pause.heard::<()>(&Event::InitDone).is_some(), "and once that it is over");
+        assert!(pause.heard::<()>(&Event::InitDone).is_none());
         assert_eq!((pause.next(), pause.next()), (FIRST_PAUSE, FIRST_PAUSE * 2));
+    }
+
+    #[test]
+    fn an_error_that_all_watches_meet_is_one_outage() {
+        let outages = Outages::default();
+        let meet = |error: &str| outages.join(error.to_owned());
+        let [(one, is_new), (other, is_another)] = [meet("refused"), meet("refused")];
+        assert_eq!((is_new, is_another, meet("forbidden").1), (true, false, true));
+        assert_eq!(Arc::into_inner(one), None, "not over for all");
+        assert!(Arc::into_inner(other).is_some());
+        assert!(meet("refused").1, "the next one is told of again");
     }
 }
