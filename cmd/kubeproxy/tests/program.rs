@@ -61,6 +61,7 @@ async fn tell(iptables: &str) {
     is_told(&http, "Node", "HostsNotServed", refused).await;
     drop(theirs);
     serves_hosts_and_paths(&http, folder.path()).await;
+    follows_headless_services(&http).await;
     takes_long_bodies(folder.path()).await;
     keeps_good_certificates(&http, folder.path()).await;
     serves_ingresses_as_they_are_meant(&http, folder.path()).await;
@@ -142,6 +143,7 @@ async fn fill(http: &Http) {
         ("web", json!({"type": "NodePort"}), 8080),
         ("balanced", balanced, 8080),
         ("counter", json!({}), COUNTER),
+        ("headless", json!({"clusterIP": "None"}), 8080),
     ] {
         post("/api/v1/namespaces/default/services", service(name, more)).await;
         post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice(name, port)).await;
@@ -223,6 +225,26 @@ async fn serves_hosts_and_paths(http: &Http, folder: &Path) {
     }
     let output = slow.wait_with_output().expect("curl ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), LARGE.to_string());
+}
+
+/// A host leads to the endpoints of a service without an address, as they come and go.
+async fn follows_headless_services(http: &Http) {
+    let mut headless = dns("headless", "headless.example");
+    headless["spec"]["subpaths"] = json!([{"path": "/a", "service": "headless", "port": 80}]);
+    let dnses = "/apis/minik8s.io/v1/namespaces/default/dnses";
+    http.post(dnses, &headless).await.expect(201);
+    let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/headless-1";
+    let resolve = ["--resolve", "headless.example:80:192.168.77.1"];
+    for (is_ready, expected) in [(true, "page 200"), (false, " 503"), (true, "page 200")] {
+        let endpoints = json!([{"addresses": [NODE], "nodeName": "n1", "conditions": {"ready": is_ready}}]);
+        http.patch(slice, "merge", &json!({"endpoints": endpoints})).await.expect(200);
+        is("http://headless.example/a/page", &resolve, expected).await;
+    }
+    eventually("its status", || async {
+        let dns = http.get(&format!("{dnses}/headless")).await.expect(200);
+        (dns["status"]["subpaths"][0]["clusterIP"] == "None").then_some(())
+    })
+    .await;
 }
 
 /// What somebody sends arrives as it comes: nothing is kept on a disk, where the workers of nginx could not put it.

@@ -45,6 +45,8 @@ pub struct Objects {
     pub ingresses: Kept<Ingress>,
     /// Their classes.
     pub classes: Kept<IngressClass>,
+    /// Counts changes of where headless services are.
+    headless: watch::Receiver<u64>,
     path: PathBuf,
 }
 
@@ -91,8 +93,10 @@ impl Objects {
         let slices: Kept<Slice> = Kept::follow(informers, |_| {}, saved.slices);
         let by_service = |slice: &Slice| slice.service_key().map(|key| key.to_string()).into_iter().collect();
         slices.cache.index(BY_SERVICE, by_service);
+        let services: Kept<Service> = Kept::follow(informers, |_| {}, saved.services);
         Objects {
-            services: Kept::follow(informers, |_| {}, saved.services),
+            headless: headless_changes(&services, &slices),
+            services,
             slices,
             nodes: Kept::follow(informers, prune_node, saved.nodes),
             dnses: Kept::follow(informers, |_| {}, saved.dnses),
@@ -175,8 +179,22 @@ impl Objects {
             self.dnses.cache.changes(),
             self.ingresses.cache.changes(),
             self.classes.cache.changes(),
+            self.headless.clone(),
         ]
     }
+}
+
+/// Slices change all the time. Those of services with an address are no business of hosts and paths.
+fn headless_changes(services: &Kept<Service>, slices: &Kept<Slice>) -> watch::Receiver<u64> {
+    let (changes, headless) = watch::channel(0);
+    let services = services.clone();
+    slices.cache.subscribe(move |change| {
+        let service = change.object().service_key().and_then(|key| services.get(&key));
+        if service.is_some_and(|service| service.is_headless()) {
+            changes.send_modify(|count| *count += 1);
+        }
+    });
+    headless
 }
 
 type Borrowed<'a> = Copy<&'a Service, &'a Slice, &'a Node, &'a DNS, &'a Ingress, &'a IngressClass>;

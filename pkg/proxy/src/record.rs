@@ -261,6 +261,11 @@ impl Service {
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
+
+    /// Whether it is reached at its endpoints' addresses only.
+    pub fn is_headless(&self) -> bool {
+        self.cluster_ips.is_empty() && self.external_name.is_none()
+    }
 }
 
 impl k8s_openapi::Resource for Service {

@@ -119,9 +119,8 @@ impl Zone {
         };
         let mut addresses: Vec<(IpAddr, u32)> = services.iter().enumerate().flat_map(of_service).collect();
         addresses.sort_unstable();
-        let is_headless =
-            |service: &&Arc<Service>| service.cluster_ips.is_empty() && service.external_name.is_none();
-        let headless = services.iter().filter(is_headless).map(|service| (service.clone(), Endpoints::new()));
+        let headless = services.iter().filter(|service| service.is_headless());
+        let headless = headless.map(|service| (service.clone(), Endpoints::new()));
         let mut zone = Zone {
             domain: normal(domain),
             known: true,

@@ -122,7 +122,7 @@ pub fn ingress_troubles(
     let backends = spec.default_backend.iter().chain(paths.map(|path| &path.backend));
     let missing = backends.filter_map(|backend| match backend_of(namespace, backend, services) {
         Backend::Missing(reason, message) => Some((reason, message)),
-        Backend::At(_) => None,
+        Backend::At(_) | Backend::Among(..) => None,
     });
     let hosts = spec.rules.iter().flatten().map(|rule| lower(rule.host.as_deref()));
     let reserved = hosts.filter(|host| reserved.holds(host)).map(|host| reserved.trouble(&host));

@@ -1,12 +1,13 @@
 //! Sites as the text of an nginx configuration.
 
 use super::{Backend, Match, PathRule, Site, Sites};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Who cannot be reached is the same as who is not there, to whoever asks. What a service itself says stays as it is.
-const NOBODY: &str = "error_page 502 = @nobody;\n\
-    location @nobody { default_type text/plain; return 503 \"the service has nobody who answers\\n\"; }\n";
+const NOBODY: &str = "the service has nobody who answers";
 
 /// Where a secret's certificate and key are, by its namespace and name.
 pub type CertificateFiles<'a> = dyn Fn(&(String, String)) -> Option<(String, String)> + 'a;
@@ -34,6 +35,7 @@ impl Listen {
 /// it has usable ones.
 pub fn render(sites: &Sites, dir: &Path, listen: Listen, certificate: &CertificateFiles<'_>) -> String {
     let mut text = preamble(dir);
+    text += &upstreams(sites);
     let mut any_secured = false;
     for (host, site) in sites.hosts.iter().filter(|(host, _)| !host.is_empty()) {
         let files = site.tls.as_ref().and_then(certificate);
@@ -47,6 +49,23 @@ pub fn render(sites: &Sites, dir: &Path, listen: Listen, certificate: &Certifica
     }
     text += &server("_", " default_server", &nameless, listen, files);
     text += "}\n";
+    text
+}
+
+/// The endpoints of headless services. One that cannot be reached is left out for a while, and another is asked.
+fn upstreams(sites: &Sites) -> String {
+    let served: BTreeMap<&str, &BTreeSet<SocketAddr>> = sites
+        .backends()
+        .filter_map(|backend| match backend {
+            Backend::Among(name, places) if !places.is_empty() => Some((name.as_str(), places)),
+            _ => None,
+        })
+        .collect();
+    let mut text = String::new();
+    for (name, places) in served {
+        let servers: String = places.iter().map(|place| format!(" server {place};")).collect();
+        let _ = writeln!(text, "upstream {name} {{{servers} }}");
+    }
     text
 }
 
@@ -85,7 +104,11 @@ fn preamble(dir: &Path) -> String {
 
 fn server(name: &str, default: &str, site: &Site, listen: Listen, files: Option<(String, String)>) -> String {
     let listens = listen.lines(listen.http, default);
-    let mut text = format!("server {{\nserver_name {};\n{listens}{NOBODY}", server_name(name));
+    let mut text = format!(
+        "server {{\nserver_name {};\n{listens}error_page 502 = @nobody;\nlocation @nobody {{ {} }}\n",
+        server_name(name),
+        unavailable(NOBODY)
+    );
     if let Some((certificate, key)) = files {
         let (certificate, key) = (quoted(&certificate), quoted(&key));
         text += &listen.lines(listen.https, &format!(" ssl{default}"));
@@ -130,12 +153,16 @@ fn locations(rule: &PathRule, elsewhere: bool) -> String {
 fn action(backend: &Backend, root: &str) -> String {
     match backend {
         Backend::At(address) => format!("proxy_pass http://{address}{root};"),
-        Backend::Missing(_, message) => {
-            let plain: String =
-                message.chars().filter(|c| !matches!(c, '"' | '\\' | '$') && !c.is_control()).collect();
-            format!("default_type text/plain; return 503 \"{plain}\\n\";")
-        }
+        Backend::Among(_, places) if places.is_empty() => unavailable(NOBODY),
+        Backend::Among(name, _) => format!("proxy_pass http://{name}{root};"),
+        Backend::Missing(_, message) => unavailable(message),
     }
+}
+
+fn unavailable(message: &str) -> String {
+    let plain: String =
+        message.chars().filter(|c| !matches!(c, '"' | '\\' | '$') && !c.is_control()).collect();
+    format!("default_type text/plain; return 503 \"{plain}\\n\";")
 }
 
 /// A word of the configuration, whatever it contains.
@@ -194,6 +221,11 @@ mod tests {
                 }
             }
             sites.add(host, "/pay", Match::Stripped, missing(), &Owner::default());
+            for (path, places) in [("/db", vec!["10.244.1.7:5432", "[fd00::7]:5432"]), ("/idle", vec![])] {
+                let places = places.into_iter().map(|place| place.parse().unwrap()).collect();
+                let among = Backend::Among(format!("ns_a-b.c{}_80", path.replace('/', "-")), places);
+                sites.add(host, path, Match::Stripped, among, &Owner::default());
+            }
         }
         // The longest names that there can be.
         let label = |length: usize| "x".repeat(length);
@@ -203,7 +235,9 @@ mod tests {
             assert_eq!(host.len(), 253);
             sites.add(&host, "/", Match::Prefix, at(), &Owner::default());
         }
-        nginx_takes(&sites, dir.path(), &|_| None);
+        let text = nginx_takes(&sites, dir.path(), &|_| None);
+        let upstream = "upstream ns_a-b.c-db_80 { server 10.244.1.7:5432; server [fd00::7]:5432; }\n";
+        assert_eq!(text.matches(upstream).count(), 1, "{text}");
     }
 
     #[test]

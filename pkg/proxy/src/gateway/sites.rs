@@ -6,7 +6,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use percent_encoding::percent_decode_str;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// No word of nginx's configuration may be longer than 4096 bytes; one that is would keep back everybody's changes.
 const LONGEST_PATH: usize = 2000;
@@ -16,6 +16,8 @@ const LONGEST_PATH: usize = 2000;
 pub enum Backend {
     /// To a service.
     At(SocketAddr),
+    /// To a headless service: a name for it, and where it is served, if anywhere.
+    Among(String, BTreeSet<SocketAddr>),
     /// Nowhere: the reason, in one word and in a sentence.
     Missing(&'static str, String),
 }
@@ -132,6 +134,14 @@ impl Sites {
         }
     }
 
+    /// Where everything leads.
+    pub fn backends(&self) -> impl Iterator<Item = &Backend> {
+        self.hosts.values().flat_map(|site| {
+            let paths = site.paths.iter().map(|rule| &rule.backend);
+            paths.chain(site.default.iter().map(|(backend, _)| backend))
+        })
+    }
+
     /// What somebody wants and somebody else has: host and path, and who that is.
     pub fn taken_from<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = (&'a str, &'a Owner)> {
         let wanted = self.taken.iter().filter(move |((of, _), _)| of == owner);
@@ -177,7 +187,7 @@ pub type Troubles = BTreeSet<Trouble>;
 pub type Trouble = (&'static str, String);
 
 /// Where each path of a DNS object leads, or why nowhere.
-fn paths_of(dns: &DNS, services: &Services, sites: &Sites) -> Vec<(String, Result<IpAddr, Trouble>)> {
+fn paths_of(dns: &DNS, services: &Services, sites: &Sites) -> Vec<(String, Result<String, Trouble>)> {
     let owner = Owner::of("DNS", &dns.metadata);
     let host = dns.spec.host.to_ascii_lowercase();
     let path = |subpath: &DNSSubpath| {
@@ -186,8 +196,9 @@ fn paths_of(dns: &DNS, services: &Services, sites: &Sites) -> Vec<(String, Resul
         let taken = sites.taken_from(&owner).find(|(taken, _)| *taken == place);
         let leads = match (found, taken) {
             (Backend::Missing(reason, message), _) => Err((reason, message)),
-            (Backend::At(_), Some((_, other))) => Err(other.has_it()),
-            (Backend::At(address), None) => Ok(address.ip()),
+            (_, Some((_, other))) => Err(other.has_it()),
+            (Backend::At(address), None) => Ok(address.ip().to_string()),
+            (Backend::Among(..), None) => Ok("None".to_owned()),
         };
         (subpath.path.clone(), leads)
     };
@@ -199,7 +210,7 @@ pub fn dns_troubles(dns: &DNS, services: &Services, sites: &Sites, reserved: &Re
     troubles_of(dns, &paths_of(dns, services, sites), reserved)
 }
 
-fn troubles_of(dns: &DNS, paths: &[(String, Result<IpAddr, Trouble>)], reserved: &Reserved) -> Vec<Trouble> {
+fn troubles_of(dns: &DNS, paths: &[(String, Result<String, Trouble>)], reserved: &Reserved) -> Vec<Trouble> {
     let host = dns.spec.host.to_ascii_lowercase();
     let of_host = reserved.holds(&host).then(|| reserved.trouble(&host));
     let of_paths = paths.iter().filter_map(|(path, leads)| {
@@ -217,8 +228,8 @@ pub fn dns_status(
     reserved: &Reserved,
     now: Time,
 ) -> DNSStatus {
-    let subpath = |(path, leads): (String, Result<IpAddr, Trouble>)| match leads {
-        Ok(address) => DNSSubpathStatus { path, cluster_ip: address.to_string(), message: String::new() },
+    let subpath = |(path, leads): (String, Result<String, Trouble>)| match leads {
+        Ok(cluster_ip) => DNSSubpathStatus { path, cluster_ip, message: String::new() },
         Err((_, message)) => DNSSubpathStatus { path, cluster_ip: String::new(), message },
     };
     let paths = paths_of(dns, services, sites);
@@ -259,7 +270,7 @@ mod tests {
     fn services() -> Services {
         let service = json!({"metadata": {"namespace": "default", "name": "cart"},
             "spec": {"clusterIP": "10.96.0.5", "ports": [{"name": "http", "port": 80}]}});
-        Services::new([serde_json::from_value(service).unwrap()].iter())
+        Services::new([serde_json::from_value(service).unwrap()].iter(), |_| Vec::new())
     }
 
     #[test]

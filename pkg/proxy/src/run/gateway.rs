@@ -109,7 +109,9 @@ struct Seen {
 
 impl Seen {
     fn now(config: &Config, objects: &Objects) -> Seen {
-        let services = Services::new(objects.services.list().iter().map(AsRef::as_ref));
+        let services = objects.services.list();
+        let services =
+            Services::new(services.iter().map(AsRef::as_ref), |service| objects.slices_of(service));
         let classes = objects.own_classes();
         Seen {
             sites: objects.sites(&classes, &services),
@@ -125,8 +127,10 @@ impl Seen {
 ///
 /// That a cluster is foreign is asked only until it is known: a node that is cut off gets no answer.
 async fn is_known(client: &Client, objects: &Objects, foreign: &mut bool) -> bool {
-    let of_everybody =
-        objects.services.is_known() && objects.ingresses.is_known() && objects.classes.is_known();
+    let of_everybody = objects.services.is_known()
+        && objects.slices.is_known()
+        && objects.ingresses.is_known()
+        && objects.classes.is_known();
     if of_everybody && !objects.dnses.is_known() && !*foreign {
         *foreign = is_foreign(client).await;
     }
