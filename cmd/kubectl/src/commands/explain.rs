@@ -78,7 +78,7 @@ fn explain(resource: &Resource, schema: Schema<'_>, fields: &[String], recursive
             bail!("field \"{field}\" does not exist{hint}");
         };
         if index + 1 == fields.len() {
-            text.push_str(&format!("FIELD: {field} <{}>{}\n\n", type_of(found), required(at, field)));
+            text.push_str(&format!("FIELD: {field} <{}>\n\n", type_of(found)));
             let values = enumeration(found, "");
             text.push_str(if values.is_empty() { "\n" } else { &values });
         }

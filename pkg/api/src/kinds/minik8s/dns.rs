@@ -33,7 +33,7 @@ pub struct DNS {
     pub status: DNSStatus,
 }
 
-/// What a host name leads to.
+/// A host name, and the paths under it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "io.minik8s.v1.DNSSpec")]
