@@ -8,7 +8,7 @@
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -17,14 +17,14 @@ use tokio::process::Command;
 pub type Target = (Option<IpAddr>, u16);
 
 /// Who answers there now.
-pub type Endpoints = HashMap<Target, HashSet<IpAddr>>;
+pub type Endpoints = HashMap<Target, HashSet<SocketAddr>>;
 
 /// A remembered way: where datagrams were sent to, and where answers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Way {
     address: IpAddr,
     port: u16,
-    end: IpAddr,
+    end: SocketAddr,
 }
 
 /// Forgets what leads to somebody else than these. What cannot be forgotten times out after half a minute of silence, so
@@ -76,8 +76,8 @@ fn is_stale(way: &Way, endpoints: &Endpoints, local: &HashSet<IpAddr>) -> bool {
     found.is_some_and(|endpoints| !endpoints.contains(&way.end))
 }
 
-/// A line such as `udp 17 29 src=10.0.0.1 dst=10.96.0.10 sport=1234 dport=53 src=10.244.0.5 dst=10.0.0.1 …`: there, and
-/// back.
+/// A line such as `udp 17 29 src=10.0.0.1 dst=10.96.0.10 sport=1234 dport=53 src=10.244.0.5 dst=10.0.0.1 sport=5353 …`:
+/// there, and back.
 fn read(line: &str) -> Option<Way> {
     let values = |name: &'static str| {
         line.split_whitespace().filter_map(move |word| word.strip_prefix(name)?.strip_prefix('='))
@@ -85,7 +85,7 @@ fn read(line: &str) -> Option<Way> {
     Some(Way {
         address: values("dst").next()?.parse().ok()?,
         port: values("dport").next()?.parse().ok()?,
-        end: values("src").nth(1)?.parse().ok()?,
+        end: SocketAddr::new(values("src").nth(1)?.parse().ok()?, values("sport").nth(1)?.parse().ok()?),
     })
 }
 
@@ -100,7 +100,8 @@ fn local_addresses() -> HashSet<IpAddr> {
 }
 
 fn place_of(Way { address, port, end }: &Way) -> String {
-    format!("--orig-dst {address} --orig-port-dst {port} --reply-src {end}")
+    let (end, end_port) = (end.ip(), end.port());
+    format!("--orig-dst {address} --orig-port-dst {port} --reply-src {end} --reply-port-src {end_port}")
 }
 
 #[cfg(test)]
@@ -110,38 +111,45 @@ mod tests {
     #[test]
     fn only_ways_of_services_to_somebody_else_are_stale() {
         let parse = |text: &str| text.parse::<IpAddr>().unwrap();
+        let endpoint = || [SocketAddr::new(parse("10.244.0.5"), 5353)].into();
         let endpoints: Endpoints = [
-            ((Some(parse("10.96.0.10")), 53), [parse("10.244.0.5")].into()),
+            ((Some(parse("10.96.0.10")), 53), endpoint()),
             ((Some(parse("10.96.0.11")), 53), HashSet::new()),
-            ((None, 30053), [parse("10.244.0.5")].into()),
+            ((None, 30053), endpoint()),
         ]
         .into();
         let check = |line: &str, expected: &str| {
             let way = read(line).filter(|way| is_stale(way, &endpoints, &[parse("192.168.1.1")].into()));
             assert_eq!(way.map(|way| place_of(&way)).unwrap_or_default(), expected, "{line}");
         };
-        let line = |dst: &str, port: u16, end: &str| {
+        let line_to = |dst: &str, port: u16, end: &str, end_port: u16| {
             format!(
-                "udp      17 29 src=10.0.0.1 dst={dst} sport=1234 dport={port} [UNREPLIED] src={end} dst=10.0.0.1 sport=53 dport=1234 mark=0 use=1"
+                "udp      17 29 src=10.0.0.1 dst={dst} sport=1234 dport={port} [UNREPLIED] src={end} dst=10.0.0.1 sport={end_port} dport=1234 mark=0 use=1"
             )
         };
+        let line = |dst: &str, port: u16, end: &str| line_to(dst, port, end, 5353);
         check(&line("10.96.0.10", 53, "10.244.0.5"), "");
         check(
             &line("10.96.0.10", 53, "10.244.0.6"),
-            "--orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.244.0.6",
+            "--orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.244.0.6 --reply-port-src 5353",
+        );
+        // The same endpoint, which was reached at another port.
+        check(
+            &line_to("10.96.0.10", 53, "10.244.0.5", 53),
+            "--orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.244.0.5 --reply-port-src 53",
         );
         // It began before anybody answered, and was led nowhere.
         check(
-            &line("10.96.0.10", 53, "10.96.0.10"),
-            "--orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.96.0.10",
+            &line_to("10.96.0.10", 53, "10.96.0.10", 53),
+            "--orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.96.0.10 --reply-port-src 53",
         );
         check(
             &line("10.96.0.11", 53, "10.244.0.5"),
-            "--orig-dst 10.96.0.11 --orig-port-dst 53 --reply-src 10.244.0.5",
+            "--orig-dst 10.96.0.11 --orig-port-dst 53 --reply-src 10.244.0.5 --reply-port-src 5353",
         );
         check(
             &line("192.168.1.1", 30053, "10.244.0.9"),
-            "--orig-dst 192.168.1.1 --orig-port-dst 30053 --reply-src 10.244.0.9",
+            "--orig-dst 192.168.1.1 --orig-port-dst 30053 --reply-src 10.244.0.9 --reply-port-src 5353",
         );
         check(&line("192.168.1.1", 30053, "10.244.0.5"), "");
         check(&line("10.96.0.77", 30053, "10.244.0.9"), "");

@@ -19,7 +19,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Services in one transaction, where a large one is slow.
 const CHUNK: usize = 50;
@@ -126,7 +126,7 @@ impl fmt::Display for Name {
 struct Udp {
     targets: Vec<Target>,
     /// All that answer, also those that get no new clients: who is served by one goes on being so.
-    endpoints: HashSet<IpAddr>,
+    endpoints: HashSet<SocketAddr>,
 }
 
 /// A transaction of a table: it replaces some chains and removes others. It is text from the first chain on, since the
@@ -467,7 +467,8 @@ fn render(service: &ServicePort, settings: &Settings) -> (Port, Table) {
         let fixed = fixed.filter(of_family).map(|address| (Some(*address), service.port));
         let node_port = service.node_port.map(|port| (None, port));
         let endpoints = service.endpoints.iter().filter(|endpoint| endpoint.serving);
-        let endpoints = endpoints.map(|endpoint| endpoint.address).filter(|address| of_family(&address));
+        let endpoints = endpoints.filter(|endpoint| of_family(&&endpoint.address));
+        let endpoints = endpoints.map(|endpoint| SocketAddr::new(endpoint.address, endpoint.port));
         Box::new(Udp { targets: fixed.chain(node_port).collect(), endpoints: endpoints.collect() })
     });
     let kept =

@@ -20,10 +20,14 @@ struct Echo {
 
 impl Echo {
     fn start(pod: &Host, answer: &'static str) -> Echo {
+        Echo::start_at(pod, 53, answer)
+    }
+
+    fn start_at(pod: &Host, port: u16, answer: &'static str) -> Echo {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = pod.run(move || {
-            let socket = UdpSocket::bind("0.0.0.0:53").expect("a free port");
+            let socket = UdpSocket::bind(("0.0.0.0", port)).expect("a free port");
             socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
             std::thread::spawn(move || {
                 let mut buffer = [0; 64];
@@ -121,6 +125,21 @@ fn a_client_that_goes_on_sending_finds_the_new_endpoint() {
     // The first still answers, so whoever is remembered would be seen.
     client.until("second");
     assert_eq!(client.answered(), "second");
+}
+
+#[test]
+fn a_client_that_goes_on_sending_finds_the_new_port() {
+    let host = Host::new();
+    let _cable = Host::connect(&[&host]);
+    let node = Node::new(host, "iptables-nft");
+    let (address, pod) = node.pod("both");
+    let (_, client) = node.pod("client");
+    let _echoes = [Echo::start_at(&pod, 53, "old"), Echo::start_at(&pod, 5353, "new")];
+    node.sync(&[dns(vec![at(address)])]);
+    let client = Client::new(&client);
+    client.until("old");
+    node.sync(&[dns(vec![endpoint((address, 5353).into())])]);
+    assert_eq!(client.answered(), "new");
 }
 
 #[test]
