@@ -27,6 +27,11 @@ pub fn text(text: impl Into<Bytes>) -> Answer {
     typed(StatusCode::OK, "text/plain; charset=utf-8", text.into())
 }
 
+/// A page.
+pub fn html(text: String) -> Answer {
+    typed(StatusCode::OK, "text/html; charset=utf-8", text.into())
+}
+
 /// Metrics, in Prometheus' format.
 pub fn metrics(text: String) -> Answer {
     typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into())

@@ -4,7 +4,7 @@ use super::answer::{self, Answer, Refusal};
 use super::identity::{User, user_of_certificate};
 use super::route::{Query, Route};
 use super::tls::Serving;
-use super::{Server, forward, logs, pods, stats, stream};
+use super::{Server, forward, logs, node_logs, pods, stats, stream};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -80,6 +80,7 @@ async fn handle(
         Route::Pods => Ok(pods::all(server)),
         Route::RunningPods => pods::running(server).await,
         Route::Logs(path) => logs::handle(server, &path, &query).await,
+        Route::NodeLogs(path) => node_logs::handle(server, &path).await,
         Route::Exec(path) => stream::exec(server, &path, &query, request).await,
         Route::Attach(path) => stream::attach(server, &path, &query, request).await,
         Route::PortForward(path) => forward::handle(server, &path, &query, request).await,

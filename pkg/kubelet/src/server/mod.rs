@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! apiserver ── TLS ──> identity (who, may they) ──> route ─┬─ logs    files in CRI format, followed by inotify
+//!                                                          ├─ node_logs  files of the node's own
 //!                                                          ├─ stream  WebSocket <──> PodProvider::exec, attach
 //!                                                          ├─ forward WebSocket, SPDY <──> a port in the pod's network
 //!                                                          └─ stats   PodProvider::usage ──> summary, metrics
@@ -16,6 +17,7 @@ mod connections;
 mod forward;
 mod identity;
 mod logs;
+mod node_logs;
 mod pods;
 mod route;
 mod samples;
@@ -26,6 +28,7 @@ mod tls;
 
 use crate::provider::PodProvider;
 use serde_json::Value;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -54,6 +57,8 @@ pub struct Config {
     pub configz: Value,
     /// A stream on which nothing happens for this long is ended; upstream's is four hours.
     pub idle_timeout: Duration,
+    /// The node's own logs, as `/logs/` shows them.
+    pub logs: PathBuf,
 }
 
 impl Config {
@@ -66,6 +71,7 @@ impl Config {
             health: Arc::new(|| Ok(())),
             configz: Value::Null,
             idle_timeout: Duration::from_secs(4 * 60 * 60),
+            logs: PathBuf::from("/var/log"),
         }
     }
 }
@@ -79,6 +85,7 @@ pub(crate) struct Server {
     identity: identity::Identity,
     samples: samples::Samples,
     idle_timeout: Duration,
+    logs: PathBuf,
     /// Logs that are followed and streams that were upgraded.
     streams: TaskTracker,
     /// Cancelled when they are to end.
@@ -100,6 +107,7 @@ pub async fn run(
         configz: config.configz,
         samples: samples::Samples::default(),
         idle_timeout: config.idle_timeout,
+        logs: config.logs,
         streams: TaskTracker::new(),
         shutdown,
     });

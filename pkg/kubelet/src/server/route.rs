@@ -2,6 +2,7 @@
 
 use super::answer::Refusal;
 use http::{Method, StatusCode};
+use percent_encoding::percent_decode_str;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum Route {
     RunningPods,
     /// `/containerLogs/{namespace}/{pod}/{container}`
     Logs(PodPath),
+    /// `/logs/{path}`
+    NodeLogs(Vec<String>),
     /// `/exec/{namespace}/{pod}[/{uid}]/{container}`
     Exec(PodPath),
     /// `/attach/{namespace}/{pod}[/{uid}]/{container}`
@@ -59,6 +62,10 @@ impl Route {
             ["runningpods"] => Route::RunningPods,
             ["containerLogs", namespace, name, container] => {
                 Route::Logs(pod(namespace, name, None, container))
+            }
+            ["logs", parts @ ..] => {
+                let decoded = parts.iter().map(|part| percent_decode_str(part).decode_utf8_lossy());
+                Route::NodeLogs(decoded.map(Into::into).collect())
             }
             ["exec", namespace, name, container] => Route::Exec(pod(namespace, name, None, container)),
             ["exec", namespace, name, uid, container] => {
@@ -183,6 +190,8 @@ mod tests {
         check(Method::GET, "/pods", Ok(Route::Pods));
         check(Method::GET, "/runningpods/", Ok(Route::RunningPods));
         check(Method::GET, "/containerLogs/ns/p/c", Ok(Route::Logs(path(None, "c"))));
+        check(Method::GET, "/logs/", Ok(Route::NodeLogs(vec![])));
+        check(Method::GET, "/logs/a/b%20c", Ok(Route::NodeLogs(vec!["a".into(), "b c".into()])));
         check(Method::POST, "/exec/ns/p/c", Ok(Route::Exec(path(None, "c"))));
         check(Method::GET, "/exec/ns/p/u/c", Ok(Route::Exec(path(Some("u"), "c"))));
         check(Method::GET, "/attach/ns/p/c", Ok(Route::Attach(path(None, "c"))));

@@ -1,6 +1,6 @@
 //! The kubelet itself: who gets in, and its protocols to the byte.
 
-use crate::node::{Cluster, NODE};
+use crate::node::{Cluster, NODE, SYSLOG};
 use futures::{SinkExt, StreamExt};
 use kube::config::AuthInfo;
 use serde_json::{Value, json};
@@ -69,6 +69,11 @@ async fn the_apiserver_passes_on_what_is_asked_of_a_node() {
     let moved = http.get(&node("")).await;
     assert_eq!((moved.code, moved.headers["location"].to_str().unwrap()), (301, node("/").as_str()));
     assert_eq!(http.get(&node("/no/such/path")).await.code, 404);
+    let listed = http.get(&node("/logs/")).await.text();
+    assert!(listed.contains("<a href=\"syslog\">syslog</a>\n"), "{listed}");
+    assert_eq!(http.get(&node("/logs/syslog")).await.text(), SYSLOG);
+    assert_eq!(http.get(&node("/logs/../../etc/passwd")).await.code, 404);
+    assert_eq!(http.get(&node("/logs/%2e%2e/%2e%2e/etc/passwd")).await.code, 404);
     let metrics = http.get(&node("/metrics")).await.text();
     assert!(metrics.contains("\nkubelet_running_pods 1\n"), "{metrics}");
 }

@@ -40,7 +40,12 @@ pub struct Served {
     address: SocketAddr,
     shutdown: CancellationToken,
     serving: Option<tokio::task::JoinHandle<()>>,
+    /// The node's own.
+    _logs: tempfile::TempDir,
 }
+
+/// What is in the node's log.
+pub const SYSLOG: &str = "a line of the node\n";
 
 /// Serves the API of a node that the apiserver knows.
 pub async fn serve(server: &TestServer, provider: Arc<TestProvider>) -> Served {
@@ -61,10 +66,13 @@ pub async fn serve(server: &TestServer, provider: Arc<TestProvider>) -> Served {
     // The kubelet asks about others as the node that it is.
     let mut config = server::Config::new(NODE, serving, Some(server.node(NODE)));
     config.configz = json!({"kind": "KubeletConfiguration"});
+    let logs = tempfile::tempdir().unwrap();
+    std::fs::write(logs.path().join("syslog"), SYSLOG).unwrap();
+    config.logs = logs.path().to_owned();
     let asked = provider.clone();
     config.health = Arc::new(move || asked.health());
     let serving = tokio::spawn(server::run(config, listener, provider, shutdown.clone()));
-    Served { address, shutdown, serving: Some(serving) }
+    Served { address, shutdown, serving: Some(serving), _logs: logs }
 }
 
 /// Gives a pod its present status.
