@@ -20,6 +20,7 @@ use api::field::Reason;
 use api::{FieldError, Kind, Value, object};
 use bytes::Bytes;
 use ipnet::IpNet;
+use memchr::memmem::Finder;
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -298,10 +299,21 @@ pub fn taken(kind: &Kind, object: &Value, key: &str) -> ApiError {
     ApiError::invalid(kind, object::name(object), &[error])
 }
 
-/// An address that no service in the cache has. Addresses people choose themselves are usually low ones, so the upper
-/// part of the range is used first.
+/// An address that nobody in the caches has. Addresses people choose themselves are usually low ones, so the upper part
+/// of the range is used first.
 fn free_address(server: &Server, range: IpNet) -> Option<IpAddr> {
-    let used = used(server, |claims, used: &mut HashSet<IpAddr>| used.extend(claims.addresses));
+    let addresses = server.registry.built_in("networking.k8s.io", "ipaddresses");
+    let services = server.registry.built_in("", "services").objects(None);
+    // Somebody may have removed what says that an address is taken, so the services themselves are looked at too: for the
+    // one that is to be given only, and as bytes, since there may be very many.
+    let has_it = |name: &str| {
+        let finder = Finder::new(name);
+        services.iter().any(|service| finder.find(service.as_json()).is_some())
+    };
+    let is_free = |ip: &IpAddr| {
+        let name = ip.to_string();
+        addresses.cache.get("", &name).is_none() && !has_it(&format!("\"{name}\""))
+    };
     let size = match range {
         IpNet::V4(net) => (1u128 << (32 - net.prefix_len())).saturating_sub(2),
         IpNet::V6(net) => (1u128 << (128 - net.prefix_len()).min(64)).saturating_sub(1),
@@ -311,34 +323,27 @@ fn free_address(server: &Server, range: IpNet) -> Option<IpAddr> {
     let start = random() % upper.max(1);
     let in_upper = (0..upper).map(|step| reserved + (start + step) % upper + 1);
     let in_lower = 2..=reserved;
-    in_upper
-        .chain(in_lower)
-        .take(size as usize)
-        .map(|offset| address_at(range, offset))
-        .find(|ip| !used.contains(ip))
+    in_upper.chain(in_lower).take(size as usize).map(|offset| address_at(range, offset)).find(is_free)
 }
 
 fn free_port(server: &Server, taken: &HashSet<u16>) -> Option<u16> {
-    let used = used(server, |claims, used: &mut HashSet<u16>| {
-        used.extend(claims.ports.into_iter().map(|(_, port)| port))
-    });
+    let mut used = taken.clone();
+    for service in server.registry.built_in("", "services").objects(None) {
+        used.extend(node_ports_in(service.as_json()));
+    }
     let range = &server.config.service_node_port_range;
     let count = u128::from(range.end().saturating_sub(*range.start())) + 1;
     let start = random() % count;
-    (0..count)
-        .map(|step| range.start() + ((start + step) % count) as u16)
-        .find(|port| !used.contains(port) && !taken.contains(port))
+    (0..count).map(|step| range.start() + ((start + step) % count) as u16).find(|port| !used.contains(port))
 }
 
-fn used<T>(server: &Server, add: impl Fn(Claims, &mut HashSet<T>)) -> HashSet<T> {
-    let services = server.registry.built_in("", "services");
-    let mut used = HashSet::new();
-    for object in services.objects(None) {
-        if let Ok(service) = serde_json::from_slice(object.as_json()) {
-            add(Claims::of(&service), &mut used);
-        }
-    }
-    used
+/// The node ports in a service as it is stored, and health check node ports; found without decoding it.
+fn node_ports_in(service: &[u8]) -> impl Iterator<Item = u16> {
+    const NAME_ENDS: &[u8] = b"odePort\":";
+    memchr::memmem::find_iter(service, NAME_ENDS).filter_map(|at| {
+        let mut digits = service[at + NAME_ENDS.len()..].iter().take_while(|byte| byte.is_ascii_digit());
+        digits.try_fold(0u16, |port, digit| port.checked_mul(10)?.checked_add(u16::from(digit - b'0')))
+    })
 }
 
 fn address_at(range: IpNet, offset: u128) -> IpAddr {
@@ -392,6 +397,19 @@ mod tests {
         let many: Vec<Value> = (1..=5).map(|number| missing(number, "TCP")).collect();
         let full = ports_of(json!({"type": "NodePort", "ports": many}));
         assert!(full.as_str().is_some_and(|said| said.contains("range is full")), "{full}");
+    }
+
+    #[test]
+    fn node_ports_are_found_without_decoding() {
+        let service = json!({
+            "metadata": {"annotations": {"last": "{\"nodePort\":1}"}},
+            "spec": {"ports": [{"nodePort": 30080, "port": 80}, {"port": 2}, {"nodePort": 31000}],
+                "healthCheckNodePort": 32000},
+        });
+        let stored = object::stored(&service);
+        let mut found: Vec<u16> = node_ports_in(stored.as_ref()).collect();
+        found.sort_unstable();
+        assert_eq!(found, [30080, 31000, 32000]);
     }
 
     #[test]

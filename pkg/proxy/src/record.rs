@@ -21,8 +21,9 @@ use std::net::IpAddr;
 
 /// The label by which a slice names its service.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The label of services that another proxy looks after.
+/// The labels of services that another proxy looks after, or none.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+const HEADLESS: &str = "service.kubernetes.io/headless";
 /// How long a client stays with its endpoint unless the service says otherwise.
 const AFFINITY_SECONDS: i32 = 10_800;
 /// The annotation with the time of the change that led to the slice's last one.
@@ -59,7 +60,7 @@ pub struct PortOfService {
 /// What few services have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct More {
-    /// Another proxy looks after it.
+    /// Another proxy looks after it, or none.
     pub elsewhere: bool,
     /// Addresses that somebody else leads to a node.
     pub external_ips: Vec<IpAddr>,
@@ -312,7 +313,8 @@ impl From<ApiService> for Service {
         let ports = ports.collect();
         let external_name = spec.external_name.take().filter(|_| external);
         let mut more = more(&spec, service.status);
-        more.elsewhere = labels.is_some_and(|labels| labels.contains_key(PROXY_NAME));
+        let says_so = |label: &str| labels.as_ref().is_some_and(|labels| labels.contains_key(label));
+        more.elsewhere = says_so(PROXY_NAME) || says_so(HEADLESS);
         Service {
             metadata,
             cluster_ips: cluster_ips.into(),
@@ -453,6 +455,8 @@ mod tests {
         assert_eq!((more.health_check_port, more.affinity_seconds), (Some(31000), Some(60)));
         assert_eq!((more.load_balancer_ips.len(), more.source_ranges.len()), (1, 1));
         assert!(more.elsewhere && more.internal_local && more.external_local);
+        let labelled = json!({"metadata": {"labels": {HEADLESS: ""}}, "spec": {"clusterIP": "10.96.0.5"}});
+        assert!(check(labelled).more.unwrap().elsewhere);
         let headless = json!({"metadata": {}, "spec": {"clusterIP": "None", "clusterIPs": ["None"]}});
         assert!(check(headless).cluster_ips.is_empty());
         let far = json!({"metadata": {}, "spec": {"type": "ExternalName", "externalName": "example.org."}});
