@@ -55,6 +55,11 @@ async fn tell(iptables: &str) {
     let web = address_of(&http, "web").await;
     is(&format!("http://{web}/page"), &[], "page 200").await;
     says_how_it_is_doing(&web).await;
+    eventually("a connection that one side has closed is remembered for an hour", || async {
+        let seconds = sh("cat /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait");
+        (seconds.trim() == "3600").then_some(())
+    })
+    .await;
     answers_names(&web).await;
     let refused = "nginx refuses the configuration, the last good one stays: \
         bind() to 0.0.0.0:80 failed (98: Address already in use)";

@@ -26,9 +26,11 @@ mod network;
 pub mod overlay;
 mod records;
 mod sysctl;
+mod tracking;
 
 pub use netlink::mtu_towards;
 pub use network::{Network, NotReady};
+pub use tracking::Tracking;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};

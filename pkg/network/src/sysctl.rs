@@ -21,6 +21,11 @@ pub fn set_if_present(name: &str, value: &str) {
     }
 }
 
+/// What `net.<name>` is, if there is such a number.
+pub fn number(name: &str) -> Option<u64> {
+    fs::read_to_string(Path::new("/proc/sys/net").join(name)).ok()?.trim().parse().ok()
+}
+
 /// A node that forwards IPv6 no longer listens to routers, and so would lose its own way out, unless its devices insist.
 pub fn keep_listening_to_routers() {
     for device in fs::read_dir("/proc/sys/net/ipv6/conf").into_iter().flatten().flatten() {

@@ -1,7 +1,9 @@
 //! What kubeproxy can be told.
 
 use clap::Parser;
+use client::duration;
 use ipnet::IpNet;
+use network::Tracking;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,8 +46,8 @@ pub struct Flags {
     /// Where /metrics answers
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:10249")]
     pub metrics_bind_address: SocketAddr,
-    /// How often the rules are looked at, in case somebody else removed them, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    /// How often the rules are looked at, in case somebody else removed them
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = period)]
     pub iptables_sync_period: Duration,
     /// Addresses of this node at which node ports answer; all if left out
     #[arg(long, value_name = "CIDR[,CIDR]", value_delimiter = ',')]
@@ -53,6 +55,18 @@ pub struct Flags {
     /// Whether node ports also answer at 127.0.0.1
     #[arg(long, value_name = "BOOL", default_value = "true", action = clap::ArgAction::Set)]
     pub iptables_localhost_nodeports: bool,
+    /// Connections that the kernel tracks at least, for each processor; 0 leaves its limit alone
+    #[arg(long, value_name = "NUMBER", default_value = "32768")]
+    pub conntrack_max_per_core: u64,
+    /// Connections that the kernel tracks at least, however few processors there are
+    #[arg(long, value_name = "NUMBER", default_value = "131072")]
+    pub conntrack_min: u64,
+    /// How long the kernel remembers a TCP connection on which nothing is said; 0s leaves that alone
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
+    pub conntrack_tcp_timeout_established: Duration,
+    /// How long the kernel remembers a TCP connection that one side has closed; 0s leaves that alone
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    pub conntrack_tcp_timeout_close_wait: Duration,
     /// The program for rules: iptables, iptables-nft or iptables-legacy
     #[arg(long, value_name = "PROGRAM", default_value = "iptables")]
     pub iptables: String,
@@ -106,6 +120,8 @@ pub struct Config {
     pub node_port_addresses: Vec<IpNet>,
     /// Whether at 127.0.0.1 too.
     pub localhost_node_ports: bool,
+    /// How the kernel tracks connections.
+    pub tracking: Tracking,
     /// The program for rules.
     pub iptables: String,
     /// Whether to look after the overlay.
@@ -139,6 +155,12 @@ impl Flags {
             sync_period: self.iptables_sync_period,
             node_port_addresses: self.nodeport_addresses,
             localhost_node_ports: self.iptables_localhost_nodeports,
+            tracking: Tracking {
+                most_per_core: self.conntrack_max_per_core,
+                most_at_least: self.conntrack_min,
+                established: self.conntrack_tcp_timeout_established,
+                close_wait: self.conntrack_tcp_timeout_close_wait,
+            },
             iptables: self.iptables,
             overlay,
             gateway_ports: (http != 0).then_some((http, https)),
@@ -156,11 +178,10 @@ fn has_cni(dir: &str) -> bool {
         .any(|entry| entry.path().extension().is_some_and(|found| known.iter().any(|known| found == *known)))
 }
 
-/// `30`, or `30s` as upstream writes it.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.strip_suffix('s').unwrap_or(text).parse::<u64>();
-    let number = number.ok().filter(|number| *number > 0);
-    number.map(Duration::from_secs).ok_or_else(|| "expected seconds, such as 30s".to_owned())
+/// A duration that is no less than a second.
+fn period(text: &str) -> Result<Duration, String> {
+    let period = duration(text)?;
+    if period < Duration::from_secs(1) { Err("it must be a second or more".to_owned()) } else { Ok(period) }
 }
 
 #[cfg(test)]

@@ -101,6 +101,12 @@ async fn a_small_range_fills_up_and_is_given_back() {
         http.delete(&format!("{SERVICES}/s3"), &Value::Null).await.expect(200);
         let again = http.post(SERVICES, &service("again", "ClusterIP")).await.expect(201);
         assert_eq!(address(&again), freed);
+        // Without the object that says so it is still taken.
+        http.delete(&format!("/apis/networking.k8s.io/v1/ipaddresses/{freed}"), &Value::Null)
+            .await
+            .expect(200);
+        let refused = http.post(SERVICES, &service("twice", "ClusterIP")).await;
+        assert!(refused.message().contains("range is full"), "{}", refused.message());
     }
 }
 

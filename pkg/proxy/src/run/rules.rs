@@ -72,6 +72,7 @@ pub async fn keep(
     let dirty = Dirty::default();
     dirty.follow(objects);
     let mut claimed = None;
+    let mut is_tracking = false;
     let mut look = tokio::time::interval(config.sync_period);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut failing = false;
@@ -105,6 +106,10 @@ pub async fn keep(
         let (keys, since) = dirty.take();
         checks.update(objects, &this, &keys);
         failing = !sync(&mut filter, objects, &this, keys, since, status, recorder).await;
+        // The first rules make the kernel track connections.
+        if !failing && !std::mem::replace(&mut is_tracking, true) {
+            config.tracking.apply();
+        }
     }
 }
 
