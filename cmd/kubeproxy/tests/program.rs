@@ -61,6 +61,7 @@ async fn tell(iptables: &str) {
     })
     .await;
     answers_names(&web).await;
+    keeps_packets_for_added_ranges(&http).await;
     let refused = "nginx refuses the configuration, the last good one stays: \
         bind() to 0.0.0.0:80 failed (98: Address already in use)";
     is_told(&http, "Node", "HostsNotServed", refused).await;
@@ -230,6 +231,24 @@ async fn serves_hosts_and_paths(http: &Http, folder: &Path) {
     }
     let output = slow.wait_with_output().expect("curl ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), LARGE.to_string());
+}
+
+/// One more range of services' addresses is kept on the node for as long as it is there; what is a node's own never is.
+async fn keeps_packets_for_added_ranges(http: &Http) {
+    let cidrs = "/apis/networking.k8s.io/v1/servicecidrs";
+    for (name, range) in
+        [("network", "192.168.77.0/24"), ("pods", "10.244.0.0/16"), ("more", "203.0.113.0/24")]
+    {
+        let cidr = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
+            "spec": {"cidrs": [range]}});
+        http.post(cidrs, &cidr).await.expect(201);
+    }
+    let routes = || sh("ip route show dev lo proto 109");
+    eventually("a route for the range", || async { routes().contains("203.0.113.0/24").then_some(()) }).await;
+    let routes_now = routes();
+    assert!(!routes_now.contains("192.168.77.0/24") && !routes_now.contains("10.244.0.0/16"), "{routes_now}");
+    http.delete(&format!("{cidrs}/more"), &json!({})).await.expect(200);
+    eventually("no route for it", || async { (!routes().contains("203.0.113.0/24")).then_some(()) }).await;
 }
 
 /// A host leads to the endpoints of a service without an address, as they come and go.

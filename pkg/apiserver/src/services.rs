@@ -40,7 +40,7 @@ pub fn allocate(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Valu
     set_addresses(server, kind, new, old)?;
     set_node_ports(new, |taken| free_port(server, taken))?;
     let wanted = Claims::of(new);
-    check_range(kind, new, &wanted, &held, &server.config)?;
+    check_range(server, kind, new, &wanted, &held)?;
     let take = |key: String| taking(key, new);
     let give = |key: String| Write { key, expect: Expect::Any, value: None };
     let mut writes: Vec<Write> = wanted.keys().difference(&held.keys()).cloned().map(take).collect();
@@ -188,8 +188,8 @@ fn set_addresses(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Val
     let list = |name: &str| spec.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     addresses.truncate(list("clusterIPs").len());
     for family in list("ipFamilies").iter().skip(addresses.len()) {
-        let free =
-            ranges.of(family.as_str().unwrap_or_default()).and_then(|range| free_address(server, range));
+        let mut ranges = ranges_of(server, family.as_str().unwrap_or_default()).into_iter();
+        let free = ranges.find_map(|range| free_address(server, range));
         let full = || ApiError::internal("failed to allocate a serviceIP: range is full");
         addresses.push(free.ok_or_else(full)?.to_string());
     }
@@ -242,13 +242,39 @@ fn set_node_ports(new: &mut Value, free: impl Fn(&HashSet<u16>) -> Option<u16>) 
     Ok(())
 }
 
+/// Where addresses of a family come from: what the server was started with, and then ServiceCIDRs, but for those that
+/// are not ready or on their way out.
+fn ranges_of(server: &Server, family: &str) -> Vec<IpNet> {
+    let own = server.config.service_cluster_ip_range.of(family);
+    let more = server.registry.built_in("networking.k8s.io", "servicecidrs").objects(None);
+    let more = more.into_iter().filter_map(|cidr| serde_json::from_slice::<Value>(cidr.as_json()).ok());
+    let more = more.filter(is_given_from).flat_map(|cidr| {
+        let ranges = cidr["spec"]["cidrs"].as_array().into_iter().flatten();
+        let ranges = ranges.filter_map(|range| range.as_str()?.parse::<IpNet>().ok());
+        ranges.filter(|range| ranges::family_of(range.addr()) == family).collect::<Vec<_>>()
+    });
+    let mut all: Vec<IpNet> = own.into_iter().collect();
+    for range in more {
+        if !all.contains(&range) {
+            all.push(range);
+        }
+    }
+    all
+}
+
+fn is_given_from(cidr: &Value) -> bool {
+    let mut conditions = cidr["status"]["conditions"].as_array().into_iter().flatten();
+    let is_ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    is_ready && object::meta(cidr, "deletionTimestamp").is_none()
+}
+
 /// Every address and node port must lie in its range, unless the service has it already.
-fn check_range(kind: &Kind, new: &Value, wanted: &Claims, held: &Claims, config: &Config) -> Result<()> {
-    let (ranges, node_ports) = (&config.service_cluster_ip_range, &config.service_node_port_range);
+fn check_range(server: &Server, kind: &Kind, new: &Value, wanted: &Claims, held: &Claims) -> Result<()> {
+    let Config { service_cluster_ip_range: own, service_node_port_range: node_ports, .. } = &server.config;
     let mut errors = Vec::new();
     for ip in wanted.addresses.difference(&held.addresses) {
-        let range = ranges.of(ranges::family_of(*ip)).unwrap_or(ranges.first);
-        if range.contains(ip) {
+        let range = own.of(ranges::family_of(*ip)).unwrap_or(own.first);
+        if ranges_of(server, ranges::family_of(*ip)).iter().any(|range| range.contains(ip)) {
             continue;
         }
         errors.push(FieldError {

@@ -34,6 +34,7 @@ mod replica_set;
 pub mod resource_quota;
 pub mod runtime;
 pub mod service_accounts;
+mod service_cidrs;
 mod stateful_set;
 pub mod taint_eviction;
 mod ttl_after_finished;
@@ -111,6 +112,7 @@ pub const CONTROLLERS: &[Entry] = &[
         "service-account-controller",
         service_accounts::start_accounts,
     ),
+    entry("service-cidr-controller", "", "service-cidrs-controller", service_cidrs::start),
     entry(
         "root-ca-certificate-publisher-controller",
         "root-ca-cert-publisher",

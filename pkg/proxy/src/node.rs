@@ -80,6 +80,12 @@ pub fn addresses(nodes: &[Arc<Node>]) -> Vec<IpAddr> {
     staying.flat_map(|node| internal_ips(node)).collect::<BTreeSet<IpAddr>>().into_iter().collect()
 }
 
+/// Whether addresses of a range are the node's own, or its pods'.
+pub fn has_some_of(node: &Node, range: &IpNet) -> bool {
+    let overlaps = |pods: &IpNet| pods.contains(range) || range.contains(pods);
+    internal_ips(node).iter().any(|address| range.contains(address)) || pod_ranges(node).iter().any(overlaps)
+}
+
 fn internal_ips(node: &Node) -> Vec<IpAddr> {
     let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     let internal = addresses.filter(|address| address.type_ == "InternalIP");

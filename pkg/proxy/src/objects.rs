@@ -7,12 +7,14 @@
 //! ```
 
 use crate::gateway::{Classes, Reserved, Services as Places, Sites, sites};
+use crate::node::has_some_of;
 use crate::record::{Service, Slice};
 use api::kinds::minik8s::dns::DNS;
 use api::kinds::networking::ingress::CLASS_ANNOTATION;
 use client::{AnyCache, Cache, Informers, Key};
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass, ServiceCIDR};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,8 @@ pub struct Objects {
     pub ingresses: Kept<Ingress>,
     /// Their classes.
     pub classes: Kept<IngressClass>,
+    /// Ranges of services' addresses; none where a cluster knows no such objects.
+    pub cidrs: Kept<ServiceCIDR>,
     /// Counts changes of where headless services are.
     headless: watch::Receiver<u64>,
     path: PathBuf,
@@ -65,16 +69,17 @@ impl<K> Clone for Kept<K> {
 
 /// The copy on disk. What was not known when it was made is not in it.
 #[derive(Serialize, Deserialize)]
-struct Copy<S, E, N, D, I, C> {
+struct Copy<S, E, N, D, I, C, R> {
     services: Option<Vec<S>>,
     slices: Option<Vec<E>>,
     nodes: Option<Vec<N>>,
     dnses: Option<Vec<D>>,
     ingresses: Option<Vec<I>>,
     classes: Option<Vec<C>>,
+    cidrs: Option<Vec<R>>,
 }
 
-type Saved = Copy<Service, Slice, Node, DNS, Ingress, IngressClass>;
+type Saved = Copy<Service, Slice, Node, DNS, Ingress, IngressClass, ServiceCIDR>;
 
 impl Objects {
     /// Follows them all. What was known before is known at once.
@@ -89,6 +94,7 @@ impl Objects {
             dnses: None,
             ingresses: None,
             classes: None,
+            cidrs: None,
         });
         let slices: Kept<Slice> = Kept::follow(informers, |_| {}, saved.slices);
         let by_service = |slice: &Slice| slice.service_key().map(|key| key.to_string()).into_iter().collect();
@@ -102,6 +108,7 @@ impl Objects {
             dnses: Kept::follow(informers, |_| {}, saved.dnses),
             ingresses: Kept::follow(informers, prune_ingress, saved.ingresses),
             classes: Kept::follow(informers, |_| {}, saved.classes),
+            cidrs: Kept::follow(informers, |_| {}, saved.cidrs),
             path,
         }
     }
@@ -109,6 +116,17 @@ impl Objects {
     /// The slices of a service.
     pub fn slices_of(&self, service: &Key) -> Vec<Arc<Slice>> {
         self.slices.cache.by(BY_SERVICE, &service.to_string())
+    }
+
+    /// The ranges of services' addresses, besides those that this node was told of. What nodes and pods have is not kept from
+    /// them, whoever says that it is the services'.
+    pub fn more_ranges(&self, told: &[IpNet]) -> Vec<IpNet> {
+        let (nodes, cidrs) = (self.nodes.list(), self.cidrs.list());
+        let ranges = cidrs.iter().filter_map(|cidr| cidr.spec.as_ref()?.cidrs.as_ref()).flatten();
+        let ranges = ranges.filter_map(|range| Some(range.parse::<IpNet>().ok()?.trunc()));
+        let usable =
+            |range: &IpNet| !told.contains(range) && !nodes.iter().any(|node| has_some_of(node, range));
+        ranges.filter(usable).collect()
     }
 
     /// The classes of ingresses that are ours.
@@ -151,6 +169,7 @@ impl Objects {
             dnses: self.dnses.known(),
             ingresses: self.ingresses.known(),
             classes: self.classes.known(),
+            cidrs: self.cidrs.known(),
         };
         let temporary = self.path.with_extension("tmp");
         if let Some(dir) = self.path.parent() {
@@ -167,7 +186,7 @@ impl Objects {
     /// Counts changes of anything.
     pub fn changes(&self) -> Vec<watch::Receiver<u64>> {
         let mut changes = self.gateway_changes();
-        changes.push(self.slices.cache.changes());
+        changes.extend([self.slices.cache.changes(), self.cidrs.cache.changes()]);
         changes
     }
 
@@ -197,8 +216,10 @@ fn headless_changes(services: &Kept<Service>, slices: &Kept<Slice>) -> watch::Re
     headless
 }
 
-type Borrowed<'a> = Copy<&'a Service, &'a Slice, &'a Node, &'a DNS, &'a Ingress, &'a IngressClass>;
-type Shared = Copy<Arc<Service>, Arc<Slice>, Arc<Node>, Arc<DNS>, Arc<Ingress>, Arc<IngressClass>>;
+type Borrowed<'a> =
+    Copy<&'a Service, &'a Slice, &'a Node, &'a DNS, &'a Ingress, &'a IngressClass, &'a ServiceCIDR>;
+type Shared =
+    Copy<Arc<Service>, Arc<Slice>, Arc<Node>, Arc<DNS>, Arc<Ingress>, Arc<IngressClass>, Arc<ServiceCIDR>>;
 
 fn view(copy: &Shared) -> Borrowed<'_> {
     fn borrow<K>(all: &Option<Vec<Arc<K>>>) -> Option<Vec<&K>> {
@@ -211,6 +232,7 @@ fn view(copy: &Shared) -> Borrowed<'_> {
         dnses: borrow(&copy.dnses),
         ingresses: borrow(&copy.ingresses),
         classes: borrow(&copy.classes),
+        cidrs: borrow(&copy.cidrs),
     }
 }
 
@@ -304,6 +326,8 @@ impl Dirty {
         });
         let dirty = self.clone();
         objects.nodes.cache().subscribe(move |_| dirty.1.notify_one());
+        let dirty = self.clone();
+        objects.cidrs.cache().subscribe(move |_| dirty.1.notify_one());
     }
 
     /// `happened_ms` is when the change happened, if that is known better than by its arrival.

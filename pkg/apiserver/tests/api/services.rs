@@ -266,3 +266,41 @@ async fn addresses_of_services_are_objects() {
     assert_eq!(refused.code, 422);
     assert!(refused.message().contains("provided IP is already allocated"), "{}", refused.message());
 }
+
+#[tokio::test]
+async fn addresses_come_from_ranges_that_were_added() {
+    let server = server_with_range(Engine::Embedded, "10.0.0.0/28").await;
+    let http = server.http();
+    let cidrs = "/apis/networking.k8s.io/v1/servicecidrs";
+    let asked = |name: &str| {
+        let mut service = service(name, "ClusterIP");
+        service["spec"]["clusterIP"] = "10.1.0.9".into();
+        service
+    };
+    http.post(cidrs, &json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.1.0.0/24"]}}))
+        .await
+        .expect(201);
+    let refused = http.post(SERVICES, &asked("early")).await;
+    assert!(
+        refused.code == 422 && refused.message().contains("not in the valid range"),
+        "{}",
+        refused.message()
+    );
+    let say = async |status: &str| {
+        let ready = json!([{"type": "Ready", "status": status, "reason": "", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let patch = json!({"status": {"conditions": ready}});
+        http.patch(&format!("{cidrs}/more/status"), "merge", &patch).await.expect(200);
+    };
+    say("True").await;
+    http.post(SERVICES, &asked("asked")).await.expect(201);
+    for n in 0..13 {
+        let made = http.post(SERVICES, &service(&format!("s{n}"), "ClusterIP")).await.expect(201);
+        assert!(address(&made).starts_with("10.0.0."), "{made}");
+    }
+    let more = http.post(SERVICES, &service("more", "ClusterIP")).await.expect(201);
+    assert!(address(&more).starts_with("10.1.0."), "{more}");
+    say("False").await;
+    let refused = http.post(SERVICES, &service("late", "ClusterIP")).await;
+    assert!(refused.message().contains("range is full"), "{}", refused.message());
+}

@@ -27,7 +27,8 @@ pub fn plan_volume(volume: &PersistentVolume) -> Option<Write> {
     plan(volume, VOLUME, phase == Some("Bound"))
 }
 
-fn plan<K>(object: &K, finalizer: &str, used: bool) -> Option<Write>
+/// Holds an object by a finalizer, and lets it go when nobody uses it any more.
+pub fn plan<K>(object: &K, finalizer: &str, used: bool) -> Option<Write>
 where
     K: Resource<DynamicType = ()> + Clone + Serialize,
 {

@@ -33,7 +33,7 @@ impl Filter {
     /// IPv4 must work; IPv6 is used if it does.
     pub async fn find(config: &Config) -> Result<Filter, IptablesError> {
         let iptables = Iptables::find(&config.iptables).await?;
-        let families = vec![Syncer::new(iptables, settings(config, false, &This::default()))];
+        let families = vec![Syncer::new(iptables, unsettled(config, false))];
         let mut filter = Filter { families, without_ipv6: false };
         filter.find_ipv6(config).await;
         Ok(filter)
@@ -46,7 +46,7 @@ impl Filter {
         }
         match Iptables::find(&config.iptables.replacen("iptables", "ip6tables", 1)).await {
             Ok(iptables) => {
-                self.families.push(Syncer::new(iptables, settings(config, true, &This::default())));
+                self.families.push(Syncer::new(iptables, unsettled(config, true)));
             }
             Err(error) if !self.without_ipv6 => {
                 tracing::warn!(%error, "services have no IPv6");
@@ -96,9 +96,11 @@ pub async fn keep(
         }
         let this = This::find(&config.node, &objects.nodes.list());
         status.node(&this);
-        claim(config, &this, &mut claimed).await;
+        let mut ranges = config.service_ranges.clone();
+        ranges.extend(objects.more_ranges(&ranges));
+        claim(config, &this, &ranges, &mut claimed).await;
         for syncer in &mut filter.families {
-            let settings = settings(config, syncer.settings().ipv6, &this);
+            let settings = settings(config, syncer.settings().ipv6, &this, &ranges);
             if *syncer.settings() != settings {
                 syncer.set_settings(settings);
             }
@@ -194,21 +196,24 @@ fn ports(objects: &Objects, key: &Key, this: &This) -> Vec<ServicePort> {
     ports_of(&service, slices.iter().map(AsRef::as_ref), &this.here)
 }
 
+/// This node's addresses, and the ranges that it keeps packets for.
+type Claimed = (Option<IpAddr>, Option<IpAddr>, Vec<IpNet>);
+
 /// The services' addresses stay on this node, and the name server's is its own.
-async fn claim(config: &Config, this: &This, claimed: &mut Option<(Option<IpAddr>, Option<IpAddr>)>) {
-    let now = (this.address(false), this.address(true));
-    if *claimed == Some(now) {
+async fn claim(config: &Config, this: &This, ranges: &[IpNet], claimed: &mut Option<Claimed>) {
+    let now = (this.address(false), this.address(true), ranges.to_vec());
+    if claimed.as_ref() == Some(&now) {
         return;
     }
     let mut complete = true;
-    for range in &config.service_ranges {
+    for range in ranges {
         let Some(source) = this.address(range.addr().is_ipv6()) else { continue };
         if let Err(error) = claims::claim_range(*range, source).await {
             tracing::warn!(error = &error as &dyn std::error::Error, %range, "packets for services that do not exist may leave this node");
             complete = false;
         }
     }
-    if let Err(error) = claims::release_others(&config.service_ranges).await {
+    if let Err(error) = claims::release_others(ranges).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
             "addresses that were the services' are still kept here"
@@ -226,14 +231,19 @@ async fn claim(config: &Config, this: &This, claimed: &mut Option<(Option<IpAddr
     }
 }
 
-fn settings(config: &Config, ipv6: bool, this: &This) -> Settings {
+/// Before anything is known.
+fn unsettled(config: &Config, ipv6: bool) -> Settings {
+    settings(config, ipv6, &This::default(), &config.service_ranges)
+}
+
+fn settings(config: &Config, ipv6: bool, this: &This, ranges: &[IpNet]) -> Settings {
     let of_family = |range: &&IpNet| range.addr().is_ipv6() == ipv6;
     let overlay = this.overlay().filter(|_| config.overlay);
     let vtep = overlay.and_then(|local| local.vteps().find(|address| address.is_ipv6() == ipv6));
     Settings {
         ipv6,
         pods: config.cluster_cidrs.iter().find(of_family).copied().or(this.pod_range(ipv6)),
-        service_ranges: config.service_ranges.iter().filter(of_family).copied().collect(),
+        service_ranges: ranges.iter().filter(of_family).copied().collect(),
         cluster_dns: config.cluster_dns.filter(|address| address.is_ipv6() == ipv6),
         overlay: vtep.map(|address| (overlay::DEVICE.to_owned(), address)),
         node_port_addresses: config.node_port_addresses.clone(),

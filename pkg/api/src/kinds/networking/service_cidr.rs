@@ -1,9 +1,8 @@
-//! ServiceCIDR: where addresses of services come from. The one named `kubernetes` says what the server was started with;
-//! addresses are given from that alone, so whoever adds another is told so.
+//! ServiceCIDR: where addresses of services come from. The one named `kubernetes` says what the server was started with.
 
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
-use crate::{names, object, printing};
+use crate::{names, printing};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde_json::Value;
 
@@ -24,11 +23,6 @@ pub fn kind() -> Kind {
         validate_name: names::dns_subdomain_name,
         validate: |range, errors| validate(&range.get("spec").get("cidrs"), errors),
         validate_update,
-        warnings: |range| {
-            let is_other = object::name(range) != DEFAULT;
-            let warning = "addresses of services are given from the ranges of the API server's --service-cluster-ip-range only";
-            is_other.then(|| warning.to_owned()).into_iter().collect()
-        },
         ..Kind::new::<ServiceCIDR>().with_status()
     }
 }
