@@ -37,12 +37,16 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
         // About the deletion itself nobody is asked any more.
         context.is_internal = true;
     }
+    let mut unguarded = None;
     if needs_budget(&pod) {
         let budgets = server.registry.built_in("policy", "poddisruptionbudgets");
         let matching = matching_budgets(&budgets, namespace, &pod);
         match matching.as_slice() {
             [] => {}
-            [budget] => spend(server, &budgets, namespace, budget, name, &context).await?,
+            [budget] if !is_ready(&pod) && lets_unready_go(budget) => {
+                unguarded = Some(object::name(budget).to_owned());
+            }
+            [budget] => spend(server, &budgets, namespace, object::name(budget), name, &context).await?,
             _ => {
                 return Err(ApiError::internal(
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
@@ -50,13 +54,23 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
             }
         }
     }
+    let asked_version = options.resource_version.is_some();
+    if unguarded.is_some() && !asked_version {
+        // It may become ready meanwhile.
+        options.resource_version = object::meta(&pod, "resourceVersion").map(str::to_owned);
+    }
+    // Who did not ask for a version is not told that it has changed, but to try again.
+    let told = |error: ApiError| match &unguarded {
+        Some(budget) if !asked_version && error.code == StatusCode::CONFLICT => being_processed(budget),
+        _ => error,
+    };
     if !context.dry_run {
-        let marked = mark(server, pods, namespace, name, &options, &context).await?;
+        let marked = mark(server, pods, namespace, name, &options, &context).await.map_err(told)?;
         if options.resource_version.is_some() {
             options.resource_version = object::meta(&marked, "resourceVersion").map(str::to_owned);
         }
     }
-    delete::delete(server, pods, namespace, name, &options, &context).await?;
+    delete::delete(server, pods, namespace, name, &options, &context).await.map_err(told)?;
     let status =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(answer::json(StatusCode::CREATED, &status))
@@ -97,7 +111,20 @@ fn needs_budget(pod: &Value) -> bool {
         && object::meta(pod, "deletionTimestamp").is_none()
 }
 
-fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<String> {
+fn is_ready(pod: &Value) -> bool {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Whether a pod that is not ready may go without taking from the budget: always, if it says so, and otherwise while those
+/// that are ready are enough.
+fn lets_unready_go(budget: &Value) -> bool {
+    let count = |name: &str| budget["status"][name].as_i64().unwrap_or(0);
+    let enough = count("desiredHealthy") > 0 && count("currentHealthy") >= count("desiredHealthy");
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || enough
+}
+
+fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<Value> {
     let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
     let labels =
         Labels::from_iter(labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())));
@@ -111,8 +138,15 @@ fn matching_budgets(budgets: &Resource, namespace: &str, pod: &Value) -> Vec<Str
                 .and_then(|selector| LabelSelector::from_json(selector).ok())
                 .is_some_and(|selector| selector.matches(&labels))
         })
-        .map(|budget| object::name(&budget).to_owned())
         .collect()
+}
+
+const VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+/// To be tried again soon.
+fn being_processed(budget: &str) -> ApiError {
+    let why = format!("The disruption budget {budget} is still being processed by the server.");
+    ApiError::too_many_requests(VIOLATED, 10).with_cause("DisruptionBudget", &why, "")
 }
 
 /// Takes one disruption from the budget, so that two evictions at once cannot both have the last one.
@@ -129,18 +163,12 @@ async fn spend(
         .modify(budgets, namespace, budget, context.dry_run, |current| {
             let observed = current["status"]["observedGeneration"].as_i64().unwrap_or(0);
             if observed < current["metadata"]["generation"].as_i64().unwrap_or(0) {
-                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-                return Err(ApiError::too_many_requests(message, 10).with_cause(
-                    "DisruptionBudget",
-                    &format!("The disruption budget {budget} is still being processed by the server."),
-                    "",
-                ));
+                return Err(being_processed(budget));
             }
             let allowed = current["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
             if allowed <= 0 {
-                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
                 let (needed, healthy) = (&current["status"]["desiredHealthy"], &current["status"]["currentHealthy"]);
-                return Err(ApiError::too_many_requests(message, 0).with_cause(
+                return Err(ApiError::too_many_requests(VIOLATED, 0).with_cause(
                     "DisruptionBudget",
                     &format!("The disruption budget {budget} needs {needed} healthy pods and has {healthy} currently"),
                     "",

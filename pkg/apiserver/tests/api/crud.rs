@@ -368,3 +368,38 @@ async fn the_name_and_namespace_in_the_body_must_be_those_of_the_path() {
     let refused = http.put(&format!("{CONFIG_MAPS}/a"), &other_uid).await;
     assert_eq!((refused.code, refused.reason().as_str()), (409, "Conflict"));
 }
+
+#[tokio::test]
+async fn pods_that_are_not_ready_are_evicted_as_their_budget_says() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    for (n, (policy, healthy, is_ready, code)) in [
+        (json!(null), 0, false, 429),
+        (json!("IfHealthyBudget"), 0, false, 429),
+        (json!("IfHealthyBudget"), 1, false, 201),
+        (json!("AlwaysAllow"), 0, false, 201),
+        (json!("AlwaysAllow"), 0, true, 429),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("p{n}");
+        let labels = json!({"app": name});
+        let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        http.post(PODS, &pod).await.expect(201);
+        let ready = if is_ready { "True" } else { "False" };
+        let status =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
+        http.patch(&format!("{PODS}/{name}/status"), "merge", &status).await.expect(200);
+        let budget = json!({"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": {"matchLabels": labels},
+            "unhealthyPodEvictionPolicy": policy}});
+        http.post(budgets, &budget).await.expect(201);
+        let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 0, "expectedPods": 1,
+            "currentHealthy": healthy, "desiredHealthy": 1}});
+        http.patch(&format!("{budgets}/{name}/status"), "merge", &status).await.expect(200);
+        let answer =
+            http.post(&format!("{PODS}/{name}/eviction"), &json!({"metadata": {"name": name}})).await;
+        assert_eq!(answer.code, code, "{policy} {healthy} {is_ready}: {}", answer.text());
+    }
+}
