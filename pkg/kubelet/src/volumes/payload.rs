@@ -196,19 +196,36 @@ fn file(content: Vec<u8>, mode: i32) -> File {
     File { content, mode: u32::try_from(mode).unwrap_or(0o644) & 0o777, owner: None }
 }
 
-/// A token is for the one user that all containers run as, if there is one.
+/// A token is for the one user that all containers run as, if there is one, and for the pod's group.
 fn token_owner(pod: &Pod, mode: i32) -> (Option<u32>, u32) {
     let mode = u32::try_from(mode).unwrap_or(0o644) & 0o777;
     let context = pod.spec.as_ref().and_then(|spec| spec.security_context.clone()).unwrap_or_default();
-    if context.fs_group.is_some() {
-        return (None, 0o600);
-    }
     let mut users = containers_of(pod).into_iter().map(|(_, container)| {
         container.security_context.as_ref().and_then(|own| own.run_as_user).or(context.run_as_user)
     });
-    let first = users.next().flatten();
-    match first.filter(|user| users.all(|other| other == Some(*user))) {
-        Some(user) => (u32::try_from(user).ok(), 0o600),
-        None => (None, mode),
+    let first = users.next().flatten().filter(|user| users.all(|other| other == Some(*user)));
+    let owner = first.and_then(|user| u32::try_from(user).ok());
+    (owner, if owner.is_some() || context.fs_group.is_some() { 0o600 } else { mode })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_token_is_for_those_who_run() {
+        let check = |whole: Value, containers: &[Value], expected: (Option<u32>, u32)| {
+            let containers = containers.iter().map(|own| json!({"name": "c", "securityContext": own}));
+            let containers: Vec<Value> = containers.collect();
+            let spec = json!({"securityContext": whole, "containers": containers});
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            assert_eq!(token_owner(&pod, 0o644), expected, "{spec}");
+        };
+        check(json!({}), &[json!({})], (None, 0o644));
+        check(json!({"runAsUser": 1000}), &[json!({}), json!({"runAsUser": 1000})], (Some(1000), 0o600));
+        check(json!({"runAsUser": 1000}), &[json!({}), json!({"runAsUser": 7})], (None, 0o644));
+        check(json!({"fsGroup": 2000}), &[json!({})], (None, 0o600));
+        check(json!({"runAsUser": 1000, "fsGroup": 2000}), &[json!({})], (Some(1000), 0o600));
     }
 }
