@@ -6,10 +6,13 @@
 //!       ──> /api, /apis as APIGroupDiscoveryList         everything in two requests: what clients ask first
 //! ```
 //!
-//! Pure functions of the kinds, and of what other servers serve through this one; the order of groups and versions is upstream's, since clients that are asked for
-//! `pods` or for an unversioned kind take the first that has it.
+//! Pure functions of the kinds, and of what other servers serve through this one; the order of groups and versions is
+//! upstream's, since clients that are asked for `pods` or for an unversioned kind take the first that has it.
 
 use api::kind::{Kind, Scope, Subresource, Verbs};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -396,7 +399,21 @@ fn resource(kind: &Kind) -> Value {
         "verbs": verbs(kind),
     });
     add_names(kind, &mut resource);
+    if let Some(hash) = storage_version_hash(kind) {
+        resource["storageVersionHash"] = hash.into();
+    }
     resource
+}
+
+/// By this those who move stored objects to another version know which one they are in, as upstream computes it. Kinds
+/// that are not stored have none, nor those that are stored as another kind.
+fn storage_version_hash(kind: &Kind) -> Option<String> {
+    if kind.convert.is_some() || matches!(kind.verbs, Verbs::CreateOnly) {
+        return None;
+    }
+    let version = kind.stored_version.as_ref().unwrap_or(&kind.version);
+    let hash = digest(&SHA256, format!("{}/{version}/{}", kind.group, kind.kind).as_bytes());
+    Some(BASE64_STANDARD.encode(&hash.as_ref()[..8]))
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {
@@ -497,7 +514,7 @@ mod tests {
             json!([
                 {"name": "deployments", "singularName": "deployment", "namespaced": true, "kind": "Deployment",
                  "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
-                 "shortNames": ["deploy"], "categories": ["all"]},
+                 "shortNames": ["deploy"], "categories": ["all"], "storageVersionHash": "8aSe+NMegvE="},
                 {"name": "deployments/scale", "singularName": "", "namespaced": true, "group": "autoscaling",
                  "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"]},
                 {"name": "deployments/status", "singularName": "", "namespaced": true, "kind": "Deployment",
@@ -552,5 +569,19 @@ mod tests {
             versions,
             ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "foo1", "foo10"]
         );
+    }
+
+    #[test]
+    fn the_stored_version_is_told_by_upstreams_hash() {
+        let hash = |kind: &Kind| resource(kind)["storageVersionHash"].as_str().map(str::to_owned);
+        let kinds = kinds();
+        let of = |group: &str, version: &str, plural: &str| {
+            let found = kinds.iter().find(|kind| {
+                (kind.group.as_str(), kind.version.as_str(), kind.plural.as_str()) == (group, version, plural)
+            });
+            hash(found.unwrap())
+        };
+        assert_eq!(of("", "v1", "pods").as_deref(), Some("xPOwRZ+Yhw8="));
+        assert_eq!(of("authorization.k8s.io", "v1", "subjectaccessreviews"), None);
     }
 }

@@ -56,9 +56,7 @@ pub async fn create(
     let kind = &*resource.kind;
     crds::check_not_terminating(server, kind)?;
     set_namespace(kind, &mut object, namespace)?;
-    if object::meta(&object, "resourceVersion").is_some_and(|version| !version.is_empty()) {
-        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
-    }
+    let has_version = object::meta(&object, "resourceVersion").is_some_and(|version| !version.is_empty());
     let prefix = object::meta(&object, "generateName").unwrap_or_default().to_owned();
     let generates = object::name(&object).is_empty() && !prefix.is_empty();
     set_identity(kind, &mut object, context);
@@ -84,6 +82,10 @@ pub async fn create(
             }
             Err(error) => return Err(error),
         };
+        // The last that is wrong with it: who would refuse it is asked first.
+        if has_version {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
         if context.dry_run {
             // No write will find out that the name is taken.
             server.catch_up().await?;
