@@ -291,6 +291,8 @@ async fn addresses_come_from_ranges_that_were_added() {
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let patch = json!({"status": {"conditions": ready}});
         http.patch(&format!("{cidrs}/more/status"), "merge", &patch).await.expect(200);
+        // A read waits until the caches know of it.
+        http.get(&format!("{cidrs}/more")).await.expect(200);
     };
     say("True").await;
     http.post(SERVICES, &asked("asked")).await.expect(201);
