@@ -9,6 +9,7 @@ use client::{Cache, Key};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::json;
@@ -58,7 +59,7 @@ pub fn plan(view: &View, now: Timestamp) -> Plan {
 fn status(cidr: &ServiceCIDR, status: &str, reason: &str, message: &str, now: Timestamp) -> Option<Write> {
     let conditions = cidr.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let before = conditions.clone().find(|condition| condition.type_ == "Ready");
-    let is_said = |before: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+    let is_said = |before: &Condition| {
         (before.status.as_str(), before.reason.as_str(), before.message.as_str()) == (status, reason, message)
     };
     if before.is_some_and(is_said) {
@@ -77,13 +78,12 @@ fn status(cidr: &ServiceCIDR, status: &str, reason: &str, message: &str, now: Ti
 fn any_only_in(
     cidr: &ServiceCIDR,
     all: &[Arc<ServiceCIDR>],
-    addresses: impl Iterator<Item = IpAddr>,
+    mut addresses: impl Iterator<Item = IpAddr>,
 ) -> bool {
     let mine = ranges(cidr);
     let others = all.iter().filter(|other| other.metadata.name != cidr.metadata.name);
     let others: Vec<IpNet> = others.flat_map(|other| ranges(other)).collect();
     let is_in = |ranges: &[IpNet], address: IpAddr| ranges.iter().any(|range| range.contains(&address));
-    let mut addresses = addresses;
     addresses.any(|address| is_in(&mine, address) && !is_in(&others, address))
 }
 

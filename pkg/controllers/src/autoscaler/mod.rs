@@ -129,13 +129,13 @@ impl Controller for Autoscalers {
         plan
     }
 
-    fn status_after_failure(
+    fn after_failure(
         &self,
         view: &View,
         _plan: &Plan,
         failure: &Failure,
         now: Timestamp,
-    ) -> Option<Write> {
+    ) -> impl IntoIterator<Item = Write> {
         let uid = view.autoscaler.uid().unwrap_or_default();
         if let Some(history) = self.history.lock().get_mut(&uid) {
             history.not_scaled(now);

@@ -257,7 +257,8 @@ async fn a_change_that_failed_is_tried_again_at_once() {
     assert_eq!(size(&first), Some(2));
     let refused = kube::core::Status::failure("no", "Forbidden").with_code(403);
     let failure = Failure { write: first.writes[0].clone(), error: kube::Error::Api(refused.boxed()) };
-    let status = controller.status_after_failure(&before, &first, &failure, now()).expect("a status");
+    let status =
+        controller.after_failure(&before, &first, &failure, now()).into_iter().next().expect("a status");
     assert_eq!(status.body["status"]["conditions"][0]["reason"], "FailedUpdateScale");
     let history = controller.history.lock().values().next().cloned().expect("it is remembered");
     let again = controller.plan(&View { history, ..before }, now() + SignedDuration::from_secs(1));

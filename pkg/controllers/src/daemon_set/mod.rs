@@ -106,13 +106,13 @@ impl Controller for DaemonSets {
         plan(view, now)
     }
 
-    fn status_after_failure(
+    fn after_failure(
         &self,
         view: &View,
         plan: &Plan,
         failure: &Failure,
         _: Timestamp,
-    ) -> Option<Write> {
+    ) -> impl IntoIterator<Item = Write> {
         if !history::is_collision(failure) {
             return plan.status.clone();
         }

@@ -90,13 +90,13 @@ impl Controller for Deployments {
         plan(view, now)
     }
 
-    fn status_after_failure(
+    fn after_failure(
         &self,
         view: &View,
         _plan: &Plan,
         failure: &Failure,
         now: Timestamp,
-    ) -> Option<Write> {
+    ) -> impl IntoIterator<Item = Write> {
         let is_new_set = failure.write.verb == Verb::Create && failure.write.target.plural == "replicasets";
         (is_new_set && !failure.is_namespace_terminating())
             .then(|| revision::not_created(view, failure, now))

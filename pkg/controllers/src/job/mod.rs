@@ -18,7 +18,7 @@ mod worker;
 pub use conditions::finished;
 
 use crate::pods;
-use crate::runtime::{Context, Controller, Driver, Plan, Task, Write, claim, controller_of};
+use crate::runtime::{Context, Controller, Driver, Failure, Plan, Task, Verb, Write, claim, controller_of};
 use client::{Cache, Key};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -30,6 +30,8 @@ use step::Step;
 
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+/// What removes a finalizer, in a patch.
+const LET_GO: &str = "$deleteFromPrimitiveList/finalizers";
 
 /// Keeps Jobs.
 pub fn start(context: &Context) -> Task {
@@ -100,17 +102,19 @@ impl Controller for Jobs {
         plan(view, now)
     }
 
-    fn status_after_failure(
+    fn after_failure(
         &self,
         _: &View,
         plan: &Plan,
-        failure: &crate::runtime::Failure,
+        failure: &Failure,
         _: Timestamp,
-    ) -> Option<Write> {
-        // Ends that were found are noted even if no pod can be created.
-        (failure.write.target.plural == "pods" && failure.write.verb == crate::runtime::Verb::Create)
-            .then(|| plan.writes.iter().find(|write| write.target.subresource == "status").cloned())
-            .flatten()
+    ) -> impl IntoIterator<Item = Write> {
+        // Ends that were found are noted, and their pods let go, even if no pod can be created: there may be no room for more,
+        // and a namespace that is going waits for them.
+        let write = &failure.write;
+        let is_create = write.target.plural == "pods" && write.verb == Verb::Create;
+        let noted = plan.writes.iter().filter(|write| !matches!(write.verb, Verb::Create | Verb::Delete));
+        noted.filter(|_| is_create).cloned().collect::<Vec<Write>>()
     }
 }
 
@@ -135,8 +139,15 @@ pub fn plan(view: &View, now: Timestamp) -> Plan {
     let Some(selector) = &spec.selector else { return Plan::default() };
     let mut claims = claim(job.as_ref(), &pods::selector(selector), view.pods.iter().cloned());
     if !claims.writes.is_empty() {
-        for adoption in claims.writes.iter_mut().filter(|write| write.only_if.is_some()) {
-            adoption.body["metadata"]["finalizers"] = json!([FINALIZER]);
+        for claim in &mut claims.writes {
+            let (name, is_adoption) = (&claim.target.key.name, claim.only_if.is_some());
+            let is_held = view.pods.iter().any(|pod| pod.name_any() == *name && has_finalizer(pod));
+            if is_adoption {
+                claim.body["metadata"]["finalizers"] = json!([FINALIZER]);
+            } else if is_held {
+                // Nobody counts its end any more.
+                claim.body["metadata"][LET_GO] = json!([FINALIZER]);
+            }
         }
         return Plan { writes: claims.writes, ..Plan::default() };
     }
@@ -145,6 +156,6 @@ pub fn plan(view: &View, now: Timestamp) -> Plan {
 
 /// Lets a pod go that was counted, or that nobody counts any more.
 fn without_finalizer(pod: &Pod) -> Write {
-    let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}});
+    let patch = json!({"metadata": {LET_GO: [FINALIZER]}});
     Write::strategic_patch(pod, patch).tolerating(404)
 }

@@ -1,7 +1,6 @@
 //! Plans of Jobs, by tables.
 
 use super::*;
-use crate::runtime::Verb;
 use k8s_openapi::api::batch::v1::JobStatus;
 use serde_json::Value;
 
@@ -265,4 +264,34 @@ fn going_pods_are_replaced_at_once_or_when_they_have_ended() {
 fn what_a_job_leaves_behind_is_let_go() {
     let plan = plan(&View { job: None, pods: vec![pod("a", "running")] }, now());
     assert_eq!(done(&plan), ["free a"]);
+}
+
+#[test]
+fn ends_are_counted_where_no_pod_can_be_created() {
+    let view = View { job: Some(Arc::new(job(json!({}), json!({})))), pods: vec![pod("a", "failed")] };
+    let plan = plan(&view, now());
+    let create = plan.writes.iter().find(|write| write.verb == Verb::Create).cloned();
+    let failure = |write: Write| {
+        let status =
+            kube::core::Status::failure("because it is being terminated", "Forbidden").with_code(403);
+        Failure { write, error: kube::Error::Api(status.boxed()) }
+    };
+    let jobs = Jobs { jobs: Cache::default(), pods: Cache::default() };
+    let rest = |write: Write| -> Vec<Write> {
+        jobs.after_failure(&view, &plan, &failure(write), now()).into_iter().collect()
+    };
+    let writes = rest(create.expect("a pod is missing"));
+    assert_eq!(done(&Plan { writes, ..Plan::default() }), ["status", "free a"]);
+    assert!(rest(without_finalizer(&view.pods[0])).is_empty(), "that is tried again");
+}
+
+#[test]
+fn a_pod_that_is_released_is_let_go() {
+    let mut other = pod("a", "running").as_ref().clone();
+    other.metadata.labels = None;
+    let plan = plan_of(job(json!({}), json!({})), &[Arc::new(other)]);
+    assert_eq!(
+        plan.writes[0].body["metadata"],
+        json!({"uid": "a", "ownerReferences": [{"$patch": "delete", "uid": "job"}], LET_GO: [FINALIZER]})
+    );
 }

@@ -81,13 +81,13 @@ impl<K: Replicated> Controller for Sets<K> {
         plan(view, now)
     }
 
-    fn status_after_failure(
+    fn after_failure(
         &self,
         view: &View<K>,
         plan: &Plan,
         failure: &Failure,
         now: Timestamp,
-    ) -> Option<Write> {
+    ) -> impl IntoIterator<Item = Write> {
         // A pod that could not be adopted is no failure of the set.
         let reason = match failure.write.verb {
             crate::runtime::Verb::Create => "FailedCreate",

@@ -156,7 +156,7 @@ fn a_create_that_fails_is_a_condition() {
     let plan = context.plan(&view, now());
     let error = kube::Error::Service("exceeded quota".into());
     let failure = Failure { write: plan.writes[0].clone(), error };
-    let status = context.status_after_failure(&view, &plan, &failure, now()).expect("a status");
+    let status = context.after_failure(&view, &plan, &failure, now()).into_iter().next().expect("a status");
     let condition = &status.body["status"]["conditions"][0];
     assert_eq!(
         (&condition["type"], &condition["reason"]),

@@ -56,14 +56,15 @@ pub trait Controller: Send + Sync + 'static {
     /// What to do about it. Pure: the same view at the same time gives the same plan.
     fn plan(&self, view: &Self::View, now: Timestamp) -> Plan;
 
-    /// The status to set when a write of the plan failed. None, unless a controller says otherwise.
-    fn status_after_failure(
+    /// What is written even so when a write of the plan failed, in order: a status, mostly. Nothing, unless a controller says
+    /// otherwise.
+    fn after_failure(
         &self,
         _view: &Self::View,
         _plan: &Plan,
         _failure: &Failure,
         _now: Timestamp,
-    ) -> Option<Write> {
+    ) -> impl IntoIterator<Item = Write> {
         None
     }
 }
@@ -226,12 +227,11 @@ impl<C: Controller> Driver<C> {
         let writes = plan.writes.clone();
         let has_written = !writes.is_empty();
         let (mut seen, mut failure) = execute(&self.context.client, &self.context.recorder, writes).await;
-        let status = match &failure {
-            Some(failure) => self.controller.status_after_failure(&view, &plan, failure, now),
-            None => plan.status.take(),
+        let rest: Vec<Write> = match &failure {
+            Some(failure) => self.controller.after_failure(&view, &plan, failure, now).into_iter().collect(),
+            None => plan.status.take().into_iter().collect(),
         };
-        let (more, failed) =
-            execute(&self.context.client, &self.context.recorder, status.into_iter().collect()).await;
+        let (more, failed) = execute(&self.context.client, &self.context.recorder, rest).await;
         seen.extend(more);
         failure = failure.or(failed);
         match failure {

@@ -11,7 +11,7 @@ pub struct Plan {
     /// Writes, in order. Neighbours of the same verb and resource are done at the same time (creates by ones, twos, fours, …
     /// so that a server that refuses them is not asked a thousand times). After a failure the rest is left out.
     pub writes: Vec<Write>,
-    /// The status to set, after all writes; [`super::Controller::status_after_failure`] where one failed.
+    /// The status to set, after all writes; [`super::Controller::after_failure`] where one failed.
     pub status: Option<Write>,
     /// What to tell people at once, whatever becomes of the writes. For what depends on that, see [`Write::told`].
     pub events: Vec<Note>,

@@ -4,6 +4,7 @@ use crate::work::{api, create, job, patch, pods, until, until_pods};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::api::ListParams;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -169,5 +170,19 @@ async fn cron_jobs_keep_to_their_zone_policy_and_history() {
     .await;
     assert_eq!(until_jobs(client, "forbid", 1).await, first);
     assert!(jobs_of(client, "held").await.is_empty(), "suspended");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_are_counted_where_there_is_no_room_for_more_pods() {
+    let cluster = Cluster::start().await;
+    let client = &cluster.admin;
+    let quota = json!({"metadata": {"name": "one"}, "spec": {"hard": {"count/pods": "1"}}});
+    create::<ResourceQuota>(client, quota).await;
+    let is_known = |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|status| status.used.is_some());
+    until(client, "one", "known", is_known).await;
+    create::<Job>(client, job("two", json!({"parallelism": 2, "completions": 2}), json!({}))).await;
+    let counted = |job: &Job| job.status.as_ref().and_then(|status| status.succeeded) == Some(1);
+    until(client, "two", "the end of the one that there was room for", counted).await;
     cluster.stop().await;
 }
