@@ -156,3 +156,22 @@ async fn whoever_leaves_an_attached_container_does_not_end_it() {
     let lines = node.lines(&pod, "main");
     assert!(lines.iter().all(|line| line.starts_with("stdout F ")), "a terminal has one stream: {lines:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_no_more_to_say_leaves_a_container_that_others_may_speak_to() {
+    let node = Node::start().await;
+    let pod = node.pod("said");
+    let spec = ContainerSpec {
+        stdin: true,
+        ..node.shell(&pod, "main", "while read line; do echo got $line; done; exit 6")
+    };
+    let (_, container) = node.run(&pod, &spec).await;
+    for word in ["one", "two"] {
+        let mut session = node.runtime.attach(&container.id).await.expect("attached");
+        let mut stdin = session.stdin.take().expect("an input");
+        stdin.write_all(format!("{word}\n").as_bytes()).await.expect("written");
+        stdin.shutdown().await.expect("closed");
+        assert_eq!(finish(session).await.2, 0, "it goes on");
+    }
+    eventually("both were heard", || async { (node.lines(&pod, "main").len() == 2).then_some(()) }).await;
+}

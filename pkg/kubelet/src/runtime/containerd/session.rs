@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 /// By this containerd knows what the bytes of a process are.
 const PROCESS_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
@@ -86,7 +87,8 @@ impl Engine {
         let stdin = match &streams.stdin {
             Some(path) => {
                 let closes = Some(Closes { engine: self.clone(), id: id.clone(), exec_id: exec_id.clone() });
-                Some(Box::new(Stdin { pipe: Some(sender(path).await?), closes }) as Input)
+                let detached = CancellationToken::new();
+                Some(Box::new(Stdin { pipe: Some(sender(path).await?), closes, detached }) as Input)
             }
             None => None,
         };
@@ -109,7 +111,8 @@ impl Engine {
         let mut frames = self.logger.attach(&id).await?;
         let (stdout, mut to_stdout) = tokio::io::duplex(BEHIND_BYTES);
         let (stderr, mut to_stderr) = tokio::io::duplex(BEHIND_BYTES);
-        self.tasks.spawn(async move {
+        let detached = CancellationToken::new();
+        let copy = async move {
             // Ends when the container does, or when nobody reads any more.
             while let Ok(Some((stream, bytes))) = frame(&mut frames).await {
                 let to: &mut DuplexStream = if stream == 2 { &mut to_stderr } else { &mut to_stdout };
@@ -117,18 +120,23 @@ impl Engine {
                     break;
                 }
             }
-        });
+        };
+        self.tasks.spawn(detached.clone().run_until_cancelled_owned(copy));
         let stdin = if record.stdin {
             let pipe = sender(&self.io_folder(&id).join("stdin")).await?;
             let ends = Closes { engine: self.clone(), id: id.clone(), exec_id: String::new() };
             let closes = record.stdin_once.then_some(ends);
-            Some(Box::new(Stdin { pipe: Some(pipe), closes }) as Input)
+            Some(Box::new(Stdin { pipe: Some(pipe), closes, detached: detached.clone() }) as Input)
         } else {
             None
         };
         let (resize, resizes) = mpsc::channel(RESIZES);
         let engine = self.clone();
-        let exit = async move { engine.wait(&id, "", resizes).await };
+        let exit = async move {
+            let ended = detached.run_until_cancelled(engine.wait(&id, "", resizes)).await;
+            // Who leaves it running has not failed.
+            ended.unwrap_or(Ok(0))
+        };
         Ok(Session {
             stdin,
             stdout: Some(Box::new(stdout)),
@@ -292,6 +300,8 @@ struct Stdin {
     pipe: Option<pipe::Sender>,
     /// What then ends; nothing where others may attach later.
     closes: Option<Closes>,
+    /// Cancelled where nothing ends but the session, by whoever has no more to say.
+    detached: CancellationToken,
 }
 
 /// An input that ends with us.
@@ -347,6 +357,9 @@ impl AsyncWrite for Stdin {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.closes.is_none() {
+            self.detached.cancel();
+        }
         self.close();
         Poll::Ready(Ok(()))
     }
