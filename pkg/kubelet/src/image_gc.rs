@@ -61,7 +61,7 @@ impl ImageGc {
     pub async fn remove_all_unused(&self) {
         let (Ok(images), Ok(pods)) = (self.runtime.images().await, self.runtime.pods().await) else { return };
         let used = used(&pods);
-        for image in images.iter().filter(|image| !used.contains(&image.id)) {
+        for image in unused(&images, &used) {
             if let Err(error) = self.runtime.remove_image(&image.id).await {
                 tracing::warn!(image = image.id.0, error = chain(&error), "remove an image");
             }
@@ -96,6 +96,11 @@ fn used(pods: &[PodView]) -> BTreeSet<ImageId> {
     pods.iter().flat_map(|pod| pod.containers.iter().map(|container| container.image.clone())).collect()
 }
 
+/// Those that may go.
+fn unused<'a>(images: &'a [Image], used: &BTreeSet<ImageId>) -> impl Iterator<Item = &'a Image> {
+    images.iter().filter(|image| !image.is_pinned && !used.contains(&image.id))
+}
+
 fn remember(
     known: &mut BTreeMap<ImageId, Known>,
     images: &[Image],
@@ -128,9 +133,7 @@ fn choose<'a>(
     bytes: u64,
     now: Timestamp,
 ) -> Vec<&'a Image> {
-    let mut unused: Vec<(&Image, &Known)> = images
-        .iter()
-        .filter(|image| !used.contains(&image.id))
+    let mut unused: Vec<(&Image, &Known)> = unused(images, used)
         .filter_map(|image| Some((image, known.get(&image.id)?)))
         .filter(|(_, known)| known.first_seen + YOUNGEST <= now)
         .collect();
@@ -159,7 +162,16 @@ mod tests {
             size_bytes,
             user: None,
             user_name: None,
+            is_pinned: false,
         }
+    }
+
+    #[test]
+    fn what_is_used_or_pinned_stays() {
+        let images = [image("used", 1), Image { is_pinned: true, ..image("own", 1) }, image("old", 1)];
+        let used = BTreeSet::from([ImageId("used".into())]);
+        let gone: Vec<&str> = unused(&images, &used).map(|image| image.id.0.as_str()).collect();
+        assert_eq!(gone, ["old"]);
     }
 
     #[test]

@@ -373,6 +373,7 @@ impl Runtime for Simulated {
             size_bytes: 1,
             user: None,
             user_name: None,
+            is_pinned: false,
         };
         self.state.lock().images.insert(reference.to_owned(), image.clone());
         Ok(image)

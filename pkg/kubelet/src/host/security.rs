@@ -77,6 +77,7 @@ mod tests {
             size_bytes: 0,
             user,
             user_name: None,
+            is_pinned: false,
         }
     }
 

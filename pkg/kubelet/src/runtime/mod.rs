@@ -305,6 +305,8 @@ pub struct Image {
     pub user: Option<i64>,
     /// The user that it says to run as, if it says a name.
     pub user_name: Option<String>,
+    /// It stays however full the disk is.
+    pub is_pinned: bool,
 }
 
 /// How far a pull is.

@@ -17,6 +17,10 @@ use std::sync::Arc;
 
 /// By this label containerd's own Kubernetes plugin, and so `crictl`, knows images of Kubernetes.
 const MANAGED: (&str, &str) = ("io.cri-containerd.image", "managed");
+/// By this containerd's own CRI knows an image that must not be removed.
+const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
+/// Images of the cluster's own programs: there is no registry to have them from again.
+const OWN_REGISTRY: &str = "minik8s.io/";
 /// Configurations are remembered, being immutable; nobody has more images.
 const REMEMBERED: usize = 1024;
 /// A pull that takes longer has been abandoned.
@@ -66,6 +70,7 @@ impl Images {
             // One that is only half there, such as one of another platform, is no image of ours.
             let Ok(config) = self.resolve(&named.target.unwrap_or_default().digest).await else { continue };
             let image = images.entry(config.id.clone()).or_insert_with(|| blank(&config));
+            image.is_pinned |= named.labels.get(PINNED.0).is_some_and(|value| value == PINNED.1);
             match named.name {
                 name if reference::as_id(&name).is_some() => {}
                 name if name.contains('@') => image.digests.push(name),
@@ -125,11 +130,15 @@ impl Images {
         all.push(config.id.0.clone());
         all.sort();
         all.dedup();
+        let mut labels = HashMap::from([(MANAGED.0.to_owned(), MANAGED.1.to_owned())]);
+        if names.iter().any(|name| name.starts_with(OWN_REGISTRY)) {
+            labels.insert(PINNED.0.to_owned(), PINNED.1.to_owned());
+        }
         let mut client = self.connection.images();
         for name in &all {
             let image = api::Image {
                 name: name.clone(),
-                labels: HashMap::from([(MANAGED.0.to_owned(), MANAGED.1.to_owned())]),
+                labels: labels.clone(),
                 target: Some(target.for_containerd()),
                 ..api::Image::default()
             };
@@ -294,5 +303,6 @@ fn blank(config: &ImageConfig) -> Image {
         size_bytes: config.size_bytes,
         user: number,
         user_name: (number.is_none() && !user.is_empty()).then(|| user.to_owned()),
+        is_pinned: false,
     }
 }
