@@ -156,6 +156,11 @@ fn whatever_dies_the_pods_are_back() {
             }]},
         });
         std::fs::write(machine.manifests().join("static.yaml"), manifest.to_string()).expect("written");
+        let mut done = manifest;
+        done["metadata"]["name"] = "done".into();
+        done["spec"]["restartPolicy"] = "Never".into();
+        done["spec"]["containers"][0]["command"] = json!(["echo", "done"]);
+        std::fs::write(machine.manifests().join("done.yaml"), done.to_string()).expect("written");
         let all = ["a", "b", "static-n1"];
         let mut keeps = runs(&format!("test -e /v/file && echo kept; touch /v/file; {FOREVER}"));
         keeps["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
@@ -174,16 +179,20 @@ fn whatever_dies_the_pods_are_back() {
         for name in all.iter().chain(&["ends"]) {
             machine.until(name, "it is ready", is_ready).await;
         }
-        machine.until("once", "it is done", |pod| pod["status"]["phase"] == "Succeeded").await;
+        for name in ["once", "done-n1"] {
+            machine.until(name, "it is done", |pod| pod["status"]["phase"] == "Succeeded").await;
+        }
         let id = |pod: &Value| container(pod)["containerID"].clone();
         let restarts = |pod: &Value| container(pod)["restartCount"].as_i64().unwrap_or(-1);
 
         // The apiserver is away: what happens meanwhile is told afterwards.
         let before = machine.until("a", "it is there", |pod| !pod.is_null()).await;
+        let ends = machine.until("ends", "it is there", |pod| !pod.is_null()).await;
+        let folder = machine.dir("kubelet/pods").join(ends["metadata"]["uid"].as_str().expect("a uid"));
         machine.server.as_mut().expect("a server").stop().await;
         std::fs::write(&go, "").expect("written");
-        eventually("it ends meanwhile", || async {
-            machine.output("ends", "c").contains("went").then_some(())
+        eventually("it ends meanwhile, and nothing of it is left", || async {
+            (machine.output("ends", "c").contains("went") && !folder.exists()).then_some(())
         })
         .await;
         machine.kill();
@@ -227,7 +236,10 @@ fn whatever_dies_the_pods_are_back() {
         .await;
         let once = machine.until("once", "it is there", |pod| !pod.is_null()).await;
         assert_eq!((&once["status"]["phase"], restarts(&once)), (&json!("Succeeded"), 0));
-        std::fs::remove_file(machine.manifests().join("static.yaml")).expect("removed");
+        assert_eq!(machine.output("done-n1", "c"), "done\n", "it ran once");
+        for file in ["static.yaml", "done.yaml"] {
+            std::fs::remove_file(machine.manifests().join(file)).expect("removed");
+        }
         for name in ["a", "b", "once", "ends"] {
             machine.delete(name).await;
         }

@@ -299,6 +299,7 @@ impl Machine {
             left.extend(entries.map(|entry| entry.path().display().to_string()));
         };
         list(self.dir("kubelet/pods"), &mut left);
+        list(self.dir("kubelet/last-statuses"), &mut left);
         list(self.dir("logs"), &mut left);
         list(self.dir("container-logs"), &mut left);
         list(self.dir("kubelet-run/netns"), &mut left);

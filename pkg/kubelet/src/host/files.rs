@@ -1,10 +1,14 @@
 //! Where things of pods are on the node's disk, and the links that others expect.
 
 use crate::runtime::{ContainerId, PodRef};
-use k8s_openapi::api::core::v1::Pod;
-use std::io::Result;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use std::fs::File;
+use std::io::{Result, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// The folder of what there was to say of pods that have ended.
+const LAST_STATUSES: &str = "last-statuses";
 
 /// Where things are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,11 @@ impl Paths {
     /// The last words of a container.
     pub fn message_file(&self, uid: &str, container: &str, attempt: u32) -> PathBuf {
         self.pod(uid).join("containers").join(container).join(attempt.to_string())
+    }
+
+    /// What there was to say of a pod when its containers were removed.
+    fn last_status(&self, uid: &str) -> PathBuf {
+        self.root.join(LAST_STATUSES).join(uid)
     }
 
     /// The logs of a pod.
@@ -108,12 +117,36 @@ pub(super) fn remove_log(paths: &Paths, pod: &PodRef, name: &str, attempt: u32, 
     let _ = std::fs::remove_file(paths.message_file(&pod.uid, name, attempt));
 }
 
-pub(super) fn remove_logs(paths: &Paths, pod: &PodRef) {
+/// Writes down what there is to say of a pod, so that not even a power failure makes it unsaid.
+pub(super) fn keep_status(paths: &Paths, uid: &str, status: &PodStatus) -> Result<()> {
+    let dir = paths.root.join(LAST_STATUSES);
+    std::fs::create_dir_all(&dir)?;
+    let half = dir.join(format!("{uid}.half"));
+    let write = || {
+        let mut file = File::create(&half)?;
+        file.write_all(&serde_json::to_vec(status)?)?;
+        file.sync_all()?;
+        std::fs::rename(&half, paths.last_status(uid))?;
+        File::open(&dir)?.sync_all()
+    };
+    write().inspect_err(|_| {
+        let _ = std::fs::remove_file(&half);
+    })
+}
+
+/// What was written down of a pod.
+pub(super) fn kept_status(paths: &Paths, uid: &str) -> Option<PodStatus> {
+    serde_json::from_slice(&std::fs::read(paths.last_status(uid)).ok()?).ok()
+}
+
+/// Removes the logs of a pod, and what was written down of it.
+pub(super) fn forget(paths: &Paths, pod: &PodRef) {
+    let _ = std::fs::remove_file(paths.last_status(&pod.uid));
     let _ = std::fs::remove_dir_all(paths.logs(pod));
     remove_dangling_links(paths);
 }
 
-/// Removes the folders and logs of pods that are not among these.
+/// Removes all of pods that are not among these.
 pub(super) fn sweep(paths: &Paths, known: &std::collections::BTreeSet<String>) {
     for entry in std::fs::read_dir(paths.root.join("pods")).into_iter().flatten().flatten() {
         let uid = entry.file_name().to_string_lossy().into_owned();
@@ -130,6 +163,12 @@ pub(super) fn sweep(paths: &Paths, known: &std::collections::BTreeSet<String>) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
+    // Halves that a crash left are nobody's either.
+    for entry in std::fs::read_dir(paths.root.join(LAST_STATUSES)).into_iter().flatten().flatten() {
+        if !known.contains(&*entry.file_name().to_string_lossy()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
     remove_dangling_links(paths);
 }
 
@@ -141,5 +180,27 @@ fn remove_dangling_links(paths: &Paths) {
         if ours && !path.exists() {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_of_a_pod_last_is_kept_as_long_as_the_pod() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (root, logs) = (dir.path().join("root"), dir.path().join("logs"));
+        let paths = Paths { root, pod_logs: logs.clone(), container_logs: logs };
+        let status = PodStatus { phase: Some("Failed".into()), ..PodStatus::default() };
+        assert_eq!(kept_status(&paths, "a"), None);
+        for uid in ["a", "b"] {
+            keep_status(&paths, uid, &PodStatus::default()).expect("written");
+            keep_status(&paths, uid, &status).expect("written again");
+        }
+        sweep(&paths, &["a".to_owned()].into());
+        assert_eq!((kept_status(&paths, "a"), kept_status(&paths, "b")), (Some(status), None));
+        forget(&paths, &PodRef { namespace: "n".into(), name: "p".into(), uid: "a".into() });
+        assert_eq!(kept_status(&paths, "a"), None);
     }
 }

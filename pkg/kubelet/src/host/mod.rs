@@ -27,7 +27,7 @@ use crate::runtime::{ContainerId, Credentials, Image, PodRef};
 use crate::services::Services;
 use crate::volumes::{MountError, Volumes};
 use crate::wake::Wake;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use kube::Client;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -145,8 +145,24 @@ impl Host {
         }
     }
 
-    /// Removes the logs of a pod that nobody asks for any more.
-    pub(crate) fn remove_logs(&self, pod: &PodRef) {
-        files::remove_logs(&self.paths, pod);
+    /// Keeps what there is to say of a pod whose containers are about to be removed: the apiserver may not know it yet.
+    pub(crate) async fn keep_status(&self, pod: &PodRef, status: PodStatus) {
+        let (paths, uid) = (self.paths.clone(), pod.uid.clone());
+        let keep = move || files::keep_status(&paths, &uid, &status);
+        let kept = tokio::task::spawn_blocking(keep).await;
+        // Even so: a full disk needs what the containers have.
+        if let Err(error) = kept.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+            tracing::warn!(pod = pod.name, %error, "how a pod ended is not written down");
+        }
+    }
+
+    /// What was kept of a pod.
+    pub(crate) fn kept_status(&self, pod: &PodRef) -> Option<PodStatus> {
+        files::kept_status(&self.paths, &pod.uid)
+    }
+
+    /// Removes the last of a pod that nobody asks for any more: its logs, and what was kept of it.
+    pub(crate) fn forget(&self, pod: &PodRef) {
+        files::forget(&self.paths, pod);
     }
 }

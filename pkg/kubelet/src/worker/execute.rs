@@ -6,14 +6,14 @@ use crate::allocation::{self, ALLOCATED, event_message};
 use crate::error::chain;
 use crate::host::resources;
 use crate::plan::resize::below_usage;
-use crate::plan::{ADDRESSES, Action, IN_FORCE, Memory, Step, Work, container_of};
+use crate::plan::{ADDRESSES, Action, Ending, IN_FORCE, Memory, Step, Work, container_of, is_static};
 use crate::runtime::{ContainerId, PodRef, PodView, SandboxId, SandboxSpec};
 use crate::shared::Shared;
 use crate::wake::Wake;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,7 +94,16 @@ impl Execution {
             Action::ForgetContainer { id, name, attempt } => {
                 (Work::Forget(id.clone()), self.forget(id, name, attempt).boxed())
             }
-            Action::RemoveSandbox(id) => (Work::RemoveSandbox(id.clone()), self.remove_sandbox(id).boxed()),
+            Action::RemoveSandbox(id) => {
+                let is_over = match &memory.ending {
+                    Some(Ending::Gone) => false,
+                    // It is wanted as long as its file is there.
+                    Some(Ending::Failed { .. }) => !is_static(&self.pod),
+                    _ => memory.ending_since.is_some(),
+                };
+                let status = is_over.then(|| memory.status.clone());
+                (Work::RemoveSandbox(id.clone()), self.remove_sandbox(id, status).boxed())
+            }
             Action::CleanUp => (Work::CleanUp, self.clean_up().boxed()),
         };
         let done = work.clone();
@@ -234,7 +243,10 @@ impl Execution {
         Change::Nothing
     }
 
-    async fn remove_sandbox(self, id: SandboxId) -> Change {
+    async fn remove_sandbox(self, id: SandboxId, status: Option<PodStatus>) -> Change {
+        if let (Some(host), Some(status)) = (&self.shared.host, status) {
+            host.keep_status(&self.pod_ref, status).await;
+        }
         if let Err(error) = self.shared.runtime.remove_sandbox(&id).await {
             tracing::warn!(pod = self.pod_ref.name, error = chain(&error), "remove a sandbox");
             tokio::time::sleep(FAILED).await;

@@ -149,9 +149,12 @@ impl Worker {
         share: Arc<Mutex<Share>>,
     ) -> Worker {
         let pod = wanted.borrow().pod.clone();
-        let memory = Memory { status: pod.status.clone().unwrap_or_default(), ..Memory::default() };
-        let probes = Probes::new(shared.clone());
+        let status = pod.status.clone().unwrap_or_default();
         let pod = pod_ref(&pod);
+        // A kubelet before this one may have ended it, and not have told.
+        let kept = shared.host.as_ref().and_then(|host| host.kept_status(&pod));
+        let memory = Memory { status: kept.unwrap_or(status), ..Memory::default() };
+        let probes = Probes::new(shared.clone());
         Worker {
             shared,
             wanted,
@@ -186,7 +189,7 @@ impl Worker {
                     let plan = self.look(&wanted.pod, &view, now).await;
                     if plan.finished && plan.ending == Some(Ending::Gone) {
                         if let Some(host) = &self.shared.host {
-                            host.remove_logs(&self.pod);
+                            host.forget(&self.pod);
                         }
                         return self.pod.uid;
                     }
