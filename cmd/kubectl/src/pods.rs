@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::resources::Resource;
 use crate::select::{self, SelectFlags, encode, name_of};
 use anyhow::{Context, Result, bail};
+use api::object;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -78,8 +79,7 @@ pub fn selector_of(object: &Value) -> Option<String> {
 
 /// Which pod to take first: one that runs and is ready, and stays.
 fn readiness(pod: &Value) -> (bool, bool, bool) {
-    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let is_ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let is_ready = object::condition_is(pod, "Ready", "True");
     (pod["metadata"]["deletionTimestamp"].is_string(), pod["status"]["phase"] != "Running", !is_ready)
 }
 

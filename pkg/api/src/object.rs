@@ -82,6 +82,12 @@ pub fn namespace(object: &Value) -> &str {
     meta(object, "namespace").unwrap_or_default()
 }
 
+/// Whether the object's condition of that type has that status, such as `True`.
+pub fn condition_is(object: &Value, ty: &str, status: &str) -> bool {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == ty && condition["status"] == status)
+}
+
 /// The member, made an empty object first where it is missing (or not an object).
 pub fn object_mut<'a>(parent: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !parent.is_object() {

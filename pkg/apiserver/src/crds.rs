@@ -128,8 +128,10 @@ async fn settle_status(
 
 /// Serves the kinds of all established definitions, and tells discovery and OpenAPI.
 async fn serve_kinds(server: &Arc<Server>, definitions: &[Value]) -> Result<()> {
-    let established: Vec<&Value> =
-        definitions.iter().filter(|definition| crd::condition_is_true(definition, "Established")).collect();
+    let established: Vec<&Value> = definitions
+        .iter()
+        .filter(|definition| object::condition_is(definition, "Established", "True"))
+        .collect();
     let known = server.custom_kinds.lock().clone();
     let mut served = CustomKinds::new();
     for definition in established {

@@ -37,10 +37,11 @@ pub fn allocate(server: &Server, kind: &Kind, new: &mut Value, old: Option<&Valu
         return Ok(Vec::new());
     }
     let held = old.map(Claims::of).unwrap_or_default();
+    let asked = Claims::of(new);
     set_addresses(server, kind, new, old)?;
     set_node_ports(new, |taken| free_port(server, taken))?;
+    check_range(server, kind, new, &asked, &held)?;
     let wanted = Claims::of(new);
-    check_range(server, kind, new, &wanted, &held)?;
     let take = |key: String| taking(key, new);
     let give = |key: String| Write { key, expect: Expect::Any, value: None };
     let mut writes: Vec<Write> = wanted.keys().difference(&held.keys()).cloned().map(take).collect();
@@ -263,16 +264,14 @@ fn ranges_of(server: &Server, family: &str) -> Vec<IpNet> {
 }
 
 fn is_given_from(cidr: &Value) -> bool {
-    let mut conditions = cidr["status"]["conditions"].as_array().into_iter().flatten();
-    let is_ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-    is_ready && object::meta(cidr, "deletionTimestamp").is_none()
+    object::condition_is(cidr, "Ready", "True") && object::meta(cidr, "deletionTimestamp").is_none()
 }
 
-/// Every address and node port must lie in its range, unless the service has it already.
-fn check_range(server: &Server, kind: &Kind, new: &Value, wanted: &Claims, held: &Claims) -> Result<()> {
+/// Every address and node port that is asked for must lie in its range, unless the service has it already.
+fn check_range(server: &Server, kind: &Kind, new: &Value, asked: &Claims, held: &Claims) -> Result<()> {
     let Config { service_cluster_ip_range: own, service_node_port_range: node_ports, .. } = &server.config;
     let mut errors = Vec::new();
-    for ip in wanted.addresses.difference(&held.addresses) {
+    for ip in asked.addresses.difference(&held.addresses) {
         let range = own.of(ranges::family_of(*ip)).unwrap_or(own.first);
         if ranges_of(server, ranges::family_of(*ip)).iter().any(|range| range.contains(ip)) {
             continue;
@@ -284,7 +283,7 @@ fn check_range(server: &Server, kind: &Kind, new: &Value, wanted: &Claims, held:
             detail: format!("failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}"),
         });
     }
-    for (_, port) in wanted.ports.difference(&held.ports).filter(|(_, port)| !node_ports.contains(port)) {
+    for (_, port) in asked.ports.difference(&held.ports).filter(|(_, port)| !node_ports.contains(port)) {
         errors.push(FieldError {
             reason: Reason::Invalid,
             path: "spec.ports[0].nodePort".into(),

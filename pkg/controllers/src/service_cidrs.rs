@@ -4,7 +4,6 @@
 //! them on their node. Which addresses are taken is asked for only when a range is to go, which is rare.
 
 use crate::runtime::{Context, Controller, Driver, Plan, Task, Write};
-use crate::volumes::protection;
 use client::{Cache, Key};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
@@ -39,7 +38,7 @@ pub struct View {
 pub fn plan(view: &View, now: Timestamp) -> Plan {
     let cidr = view.cidr.as_ref();
     let Some(going) = &cidr.metadata.deletion_timestamp else {
-        let writes = protection::plan(cidr, FINALIZER, true).into_iter().collect();
+        let writes = Write::hold(cidr, FINALIZER, true).into_iter().collect();
         return Plan { writes, status: status(cidr, "True", "", READY, now), ..Plan::default() };
     };
     if view.only_here {
@@ -50,7 +49,7 @@ pub fn plan(view: &View, now: Timestamp) -> Plan {
     match Duration::try_from(left).ok().filter(|left| !left.is_zero()) {
         Some(left) => Plan::later(left),
         None => {
-            let writes = protection::plan(cidr, FINALIZER, false).into_iter().collect();
+            let writes = Write::hold(cidr, FINALIZER, false).into_iter().collect();
             Plan { writes, ..Plan::default() }
         }
     }

@@ -121,12 +121,15 @@ impl Objects {
     /// The ranges of services' addresses, besides those that this node was told of. What nodes and pods have is not kept from
     /// them, whoever says that it is the services'.
     pub fn more_ranges(&self, told: &[IpNet]) -> Vec<IpNet> {
-        let (nodes, cidrs) = (self.nodes.list(), self.cidrs.list());
+        let cidrs = self.cidrs.list();
         let ranges = cidrs.iter().filter_map(|cidr| cidr.spec.as_ref()?.cidrs.as_ref()).flatten();
         let ranges = ranges.filter_map(|range| Some(range.parse::<IpNet>().ok()?.trunc()));
-        let usable =
-            |range: &IpNet| !told.contains(range) && !nodes.iter().any(|node| has_some_of(node, range));
-        ranges.filter(usable).collect()
+        let mut more: Vec<IpNet> = ranges.filter(|range| !told.contains(range)).collect();
+        if !more.is_empty() {
+            let nodes = self.nodes.list();
+            more.retain(|range| !nodes.iter().any(|node| has_some_of(node, range)));
+        }
+        more
     }
 
     /// The classes of ingresses that are ours.

@@ -24,7 +24,7 @@ mod validations;
 mod versions;
 
 pub use definition::{validate_schemas, warnings};
-pub use status::{Names, condition_is_true, mark_terminating, next_status};
+pub use status::{Names, mark_terminating, next_status};
 pub use structural::Structural;
 pub use versions::Versions;
 

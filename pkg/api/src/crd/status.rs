@@ -2,6 +2,7 @@
 
 use super::{text, texts};
 use crate::kind::Kind;
+use crate::object;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -38,16 +39,11 @@ impl Names {
     }
 }
 
-/// Whether the condition of that type is true.
-pub fn condition_is_true(definition: &Value, ty: &str) -> bool {
-    find(&definition["status"]["conditions"], ty).is_some_and(|condition| text(condition, "status") == "True")
-}
-
 /// The status that the definition should have now, or `None` if it has it. A definition whose names are accepted
 /// is established at once: kinds are served from the same write that says so.
 pub fn next_status(definition: &Value, taken: &Names, now: Timestamp) -> Option<Value> {
     let (accepted, names_condition) = accept_names(definition, taken);
-    let established = if condition_is_true(definition, "Established") {
+    let established = if object::condition_is(definition, "Established", "True") {
         None
     } else if text(&names_condition, "status") == "True" {
         Some(condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"))
@@ -186,9 +182,11 @@ mod tests {
         let status = next_status(&definition, &Names::default(), now()).unwrap();
         assert_eq!(status["acceptedNames"], definition["spec"]["names"]);
         definition["status"] = status;
-        assert!(
-            condition_is_true(&definition, "NamesAccepted") && condition_is_true(&definition, "Established")
-        );
+        assert!(["NamesAccepted", "Established"].iter().all(|ty| object::condition_is(
+            &definition,
+            ty,
+            "True"
+        )));
         assert_eq!(definition["status"]["conditions"][0]["lastTransitionTime"], "2026-01-02T03:04:05Z");
         let taken = Names::of_group("example.com", [&definition].into_iter(), &[]);
         assert_eq!(next_status(&definition, &taken, now()), None, "its own names do not conflict");

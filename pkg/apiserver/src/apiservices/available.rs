@@ -10,12 +10,6 @@ use serde_json::{Map, json};
 /// Whether one is available, with a reason and a message.
 pub type Said<'a> = (&'a str, &'a str, &'a str);
 
-/// Whether this was said of it last.
-pub fn is_said(service: &Value) -> bool {
-    let known = service["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    known.iter().any(|condition| condition["type"] == "Available" && condition["status"] == "True")
-}
-
 /// Writes whether one is available, if that is not what is written already.
 pub async fn say(server: &Server, service: &Value, said: Said<'_>) -> Result<()> {
     let resource = server.registry.built_in(super::GROUP, "apiservices");

@@ -1,6 +1,5 @@
 //! Whether the server behind an APIService answers, and what it serves.
 
-use super::available;
 use super::backend::Backend;
 use super::path;
 use crate::auth::User;
@@ -8,7 +7,7 @@ use crate::discovery::Foreign;
 use crate::error::Result;
 use crate::nodes::{connect, forward, has_slices};
 use crate::server::Server;
-use api::Value;
+use api::{Value, object};
 use futures::future::select_ok;
 use http_body_util::{BodyExt, Limited};
 use std::sync::Arc;
@@ -47,7 +46,7 @@ pub fn known(server: &Server, service: &Value) -> (Foreign, Backend) {
         ..known.map(|(foreign, _)| foreign.clone()).unwrap_or_default()
     };
     let mut backend = Backend::new(server, spec);
-    backend.is_available = available::is_said(service);
+    backend.is_available = object::condition_is(service, "Available", "True");
     backend.document = known.and_then(|(_, known)| known.document.clone());
     (foreign, backend)
 }

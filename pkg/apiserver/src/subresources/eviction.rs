@@ -43,7 +43,7 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
         let matching = matching_budgets(&budgets, namespace, &pod);
         match matching.as_slice() {
             [] => {}
-            [budget] if !is_ready(&pod) && lets_unready_go(budget) => {
+            [budget] if !object::condition_is(&pod, "Ready", "True") && lets_unready_go(budget) => {
                 unguarded = Some(object::name(budget).to_owned());
             }
             [budget] => spend(server, &budgets, namespace, object::name(budget), name, &context).await?,
@@ -109,11 +109,6 @@ async fn mark(
 fn needs_budget(pod: &Value) -> bool {
     !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"))
         && object::meta(pod, "deletionTimestamp").is_none()
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Whether a pod that is not ready may go without taking from the budget: always, if it says so, and otherwise while those

@@ -110,6 +110,25 @@ impl Write {
         Write::update(object).on("status")
     }
 
+    /// Holds an object by a finalizer, and lets it go when it is to go and nobody uses it any more.
+    pub fn hold<K>(object: &K, finalizer: &str, used: bool) -> Option<Write>
+    where
+        K: Resource<DynamicType = ()> + Clone + Serialize,
+    {
+        let held = object.meta().finalizers.iter().flatten().any(|found| found == finalizer);
+        let going = object.meta().deletion_timestamp.is_some();
+        let mut next = object.clone();
+        let finalizers = next.meta_mut().finalizers.get_or_insert_default();
+        if !going && !held {
+            finalizers.push(finalizer.to_owned());
+        } else if going && held && !used {
+            finalizers.retain(|found| found != finalizer);
+        } else {
+            return None;
+        }
+        Some(Write::update(&next).tolerating(404))
+    }
+
     /// Changes fields of an object (a merge patch), if it still is the one with this uid.
     pub fn merge_patch<K: Resource<DynamicType = ()>>(object: &K, patch: Value) -> Write {
         Write::new(Verb::MergePatch, Target::of(object), guarded(object, patch))

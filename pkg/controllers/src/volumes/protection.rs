@@ -2,8 +2,6 @@
 
 use crate::runtime::Write;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::Resource;
-use serde::Serialize;
 use std::sync::Arc;
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
@@ -18,30 +16,11 @@ pub fn plan_claim(claim: &PersistentVolumeClaim, pods: &[Arc<Pod>]) -> Option<Wr
         node.is_some_and(|node| !node.is_empty())
     };
     let used = pods.iter().any(|pod| has_node(pod) && super::claims(pod).iter().any(|used| used == name));
-    plan(claim, CLAIM, used)
+    Write::hold(claim, CLAIM, used)
 }
 
 /// What to do about a volume.
 pub fn plan_volume(volume: &PersistentVolume) -> Option<Write> {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    plan(volume, VOLUME, phase == Some("Bound"))
-}
-
-/// Holds an object by a finalizer, and lets it go when nobody uses it any more.
-pub fn plan<K>(object: &K, finalizer: &str, used: bool) -> Option<Write>
-where
-    K: Resource<DynamicType = ()> + Clone + Serialize,
-{
-    let held = object.meta().finalizers.iter().flatten().any(|found| found == finalizer);
-    let going = object.meta().deletion_timestamp.is_some();
-    let mut next = object.clone();
-    let finalizers = next.meta_mut().finalizers.get_or_insert_default();
-    if !going && !held {
-        finalizers.push(finalizer.to_owned());
-    } else if going && held && !used {
-        finalizers.retain(|found| found != finalizer);
-    } else {
-        return None;
-    }
-    Some(Write::update(&next).tolerating(404))
+    Write::hold(volume, VOLUME, phase == Some("Bound"))
 }

@@ -358,9 +358,7 @@ fn validate_approval(definition: &Field<'_>, errors: &mut Errors) {
 fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (spec, before) = (new.get("spec"), old.get("spec"));
     let (given, given_before) = (spec.get("names"), before.get("names"));
-    let conditions = printing::items(old.value(), "status.conditions");
-    let is_served = conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True");
-    if is_served {
+    if object::condition_is(old.value(), "Established", "True") {
         spec.get("scope").immutable(&before.get("scope"), errors);
         given.get("kind").immutable(&given_before.get("kind"), errors);
     }

@@ -208,7 +208,7 @@ fn set_or_remove(members: &mut serde_json::Map<String, Value>, name: &str, value
 }
 
 fn status_cell(job: &Value) -> &'static str {
-    let has = |ty: &str| job_status::condition_is(job, ty, "True");
+    let has = |ty: &str| object::condition_is(job, ty, "True");
     if has("Complete") {
         "Complete"
     } else if has("Failed") {

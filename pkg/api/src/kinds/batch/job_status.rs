@@ -6,17 +6,10 @@ use super::job_spec::{count_indexes, parse_interval};
 use crate::equality;
 use crate::field::{Errors, Field, Reason};
 use crate::kinds::rules;
-use crate::printing;
+use crate::{object, printing};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::HashSet;
-
-/// Whether a job has the condition with that status.
-pub(super) fn condition_is(job: &Value, ty: &str, status: &str) -> bool {
-    printing::items(job, "status.conditions")
-        .iter()
-        .any(|condition| condition["type"] == ty && condition["status"] == status)
-}
 
 /// Complains about a change of status: new, then old.
 pub(super) fn validate(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
@@ -41,12 +34,12 @@ struct Change<'a> {
 impl Change<'_> {
     /// Whether the new status has the condition.
     fn is(&self, ty: &str) -> bool {
-        condition_is(self.new, ty, "True")
+        object::condition_is(self.new, ty, "True")
     }
 
     /// Whether the old status had the condition.
     fn was(&self, ty: &str) -> bool {
-        condition_is(self.old, ty, "True")
+        object::condition_is(self.old, ty, "True")
     }
 
     /// Whether the condition came or went.
@@ -163,7 +156,7 @@ fn validate_times(change: &Change<'_>, status: &Field<'_>, errors: &mut Errors) 
     if end.exists() && before("completionTime") && change.changes("completionTime") {
         end.invalid("field is immutable", errors);
     }
-    let resuming = change.was("Suspended") && condition_is(change.new, "Suspended", "False");
+    let resuming = change.was("Suspended") && object::condition_is(change.new, "Suspended", "False");
     if before("startTime")
         && change.changes("startTime")
         && !resuming

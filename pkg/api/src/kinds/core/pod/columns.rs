@@ -62,7 +62,7 @@ fn summarize(pod: &Value, now: Timestamp) -> Summary {
     let (init_status, mut count, sidecar_count) = init_phase(pod);
     let initializing = init_status.is_some();
     status = init_status.unwrap_or(status);
-    if !initializing || condition_is_true(pod, "Initialized") {
+    if !initializing || object::condition_is(pod, "Initialized", "True") {
         let ready = count.ready;
         count = Count { ready, ..sidecar_count };
         status = main_phase(pod, status, &mut count);
@@ -135,7 +135,7 @@ fn main_phase(pod: &Value, mut status: String, count: &mut Count) -> String {
         return status;
     }
     match failure {
-        _ if running && condition_is_true(pod, "Ready") => "Running".into(),
+        _ if running && object::condition_is(pod, "Ready", "True") => "Running".into(),
         Some(failure) => failure,
         None if running => "NotReady".into(),
         None => status,
@@ -158,16 +158,12 @@ fn is_ready(status: &Value) -> bool {
     at(status, "ready").and_then(Value::as_bool) == Some(true)
 }
 
-fn condition_is_true(pod: &Value, ty: &str) -> bool {
-    let condition = items(pod, "status.conditions").iter().find(|condition| text(condition, "type") == ty);
-    condition.is_some_and(|condition| text(condition, "status") == "True")
-}
-
 fn readiness_gates(pod: &Value) -> String {
     let gates = items(pod, "spec.readinessGates");
     if gates.is_empty() {
         return NONE.into();
     }
-    let open = gates.iter().filter(|gate| condition_is_true(pod, text(gate, "conditionType"))).count();
+    let open =
+        gates.iter().filter(|gate| object::condition_is(pod, text(gate, "conditionType"), "True")).count();
     format!("{open}/{}", gates.len())
 }
