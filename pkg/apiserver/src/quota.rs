@@ -44,11 +44,6 @@ pub fn charge(
     Ok(writes)
 }
 
-/// Whether a key that was in the way of a commit is a quota's: somebody else was charged at the same moment.
-pub fn is_quota(server: &Server, key: &str) -> bool {
-    key.starts_with(&server.registry.built_in("", PLURAL).kind.prefix())
-}
-
 fn is_charged(kind: &Kind, new: &Value, old: Option<&Value>, subresource: &str) -> bool {
     if subresource == "resize" {
         return true;

@@ -49,6 +49,19 @@ pub enum Expect {
     Absent,
     /// The value written by that revision.
     Revision(Revision),
+    /// The same, and it stays: this write has no value and changes nothing.
+    Unchanged(Revision),
+}
+
+impl Expect {
+    /// Whether it holds where a value of that revision stands, or none.
+    pub fn holds(self, standing: Option<Revision>) -> bool {
+        match self {
+            Expect::Any => true,
+            Expect::Absent => standing.is_none(),
+            Expect::Revision(revision) | Expect::Unchanged(revision) => standing == Some(revision),
+        }
+    }
 }
 
 /// One write of a commit.
@@ -60,6 +73,13 @@ pub struct Write {
     pub expect: Expect,
     /// What; `None` deletes.
     pub value: Option<Bytes>,
+}
+
+impl Write {
+    /// Whether it is no more than its condition.
+    fn only_expects(&self) -> bool {
+        matches!(self.expect, Expect::Unchanged(_))
+    }
 }
 
 /// A value and its history's ends.
@@ -193,6 +213,9 @@ pub(crate) fn check_writes(writes: &[Write]) -> Result<(), Error> {
     for (i, write) in writes.iter().enumerate() {
         if !KEYSPACES.iter().any(|keyspace| write.key.starts_with(keyspace)) {
             return Err(unavailable("commit", format!("key {:?} is outside {KEYSPACES:?}", write.key)));
+        }
+        if write.only_expects() && write.value.is_some() {
+            return Err(unavailable("commit", format!("key {:?} is written and stays", write.key)));
         }
         // A commit has a handful of writes: comparing all of them is cheaper than a set.
         if writes[..i].iter().any(|earlier| earlier.key == write.key) {

@@ -12,6 +12,7 @@ use support::{Engine, changes_until, contract, delete, list, next, put, set, tex
 
 contract! {
     expectations_are_checked
+    what_is_only_expected_stays
     created_and_modified_tell_history
     a_commit_is_all_or_nothing
     bad_commits_are_refused
@@ -58,9 +59,27 @@ async fn expectations_are_checked(engine: Engine) {
     let third = check(put(POD, Expect::Any, "3"), Ok(())).await;
     check(delete(POD, Expect::Revision(third)), Ok(())).await;
     check(put(POD, Expect::Revision(third), "x"), Err(None)).await;
+    check(delete(POD, Expect::Unchanged(third)), Err(None)).await;
     check(put(POD, Expect::Any, "4"), Ok(())).await;
     check(delete(POD, Expect::Any), Ok(())).await;
     assert_eq!(store.get(POD).await.unwrap(), None);
+}
+
+async fn what_is_only_expected_stays(engine: Engine) {
+    let store = engine.open().await;
+    let first = set(&*store, POD, "1").await;
+    let only = || delete(POD, Expect::Unchanged(first));
+    assert_eq!(store.commit(vec![only()]).await.unwrap(), first, "nothing changes");
+    let other = || put("/registry/other", Expect::Any, "x");
+    let second = store.commit(vec![other(), only()]).await.unwrap();
+    let mut feed = store.changes("/registry/", first).await.unwrap();
+    let changes = changes_until(&mut *feed, second).await;
+    assert_eq!(changes.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(), ["/registry/other"]);
+    assert_eq!(store.get(POD).await.unwrap().unwrap().modified, first);
+    set(&*store, POD, "2").await;
+    let refused = store.commit(vec![other(), only()]).await;
+    assert!(matches!(refused, Err(Error::Conflict { key, .. }) if key == POD));
+    assert_eq!(store.get("/registry/other").await.unwrap().unwrap().modified, second);
 }
 
 async fn created_and_modified_tell_history(engine: Engine) {
@@ -112,9 +131,11 @@ async fn bad_commits_are_refused(engine: Engine) {
     let store = engine.open().await;
     let before = store.revision().await.unwrap();
     let twice = vec![put(POD, Expect::Any, "1"), delete(POD, Expect::Any)];
+    let stays = vec![put(POD, Expect::Unchanged(before), "1")];
     let outside = vec![put("/other/a", Expect::Any, "1")];
     let many = (0..=MAX_WRITES).map(|i| put(&format!("{POD}{i}"), Expect::Any, "")).collect();
-    for (writes, complaint) in [(twice, "twice"), (outside, "outside"), (many, "at most 128")] {
+    let bad = [(twice, "twice"), (stays, "stays"), (outside, "outside"), (many, "at most 128")];
+    for (writes, complaint) in bad {
         match store.commit(writes).await {
             Err(Error::Unavailable { source, .. }) => {
                 assert!(source.to_string().contains(complaint), "{source}")

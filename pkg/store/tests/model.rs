@@ -28,12 +28,14 @@ enum Guess {
     Any,
     Absent,
     Present,
+    Unchanged,
     Stale,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let guess = prop_oneof![
-        4 => Just(Guess::Any), 1 => Just(Guess::Absent), 3 => Just(Guess::Present), 1 => Just(Guess::Stale)
+        4 => Just(Guess::Any), 1 => Just(Guess::Absent), 3 => Just(Guess::Present), 1 => Just(Guess::Unchanged),
+        1 => Just(Guess::Stale)
     ];
     let value = proptest::option::weighted(0.75, 0..300_u16);
     let writes = proptest::collection::vec((0..12_u8, guess, value), 1..4);
@@ -75,8 +77,10 @@ impl Model {
                 Guess::Any => Expect::Any,
                 Guess::Absent => Expect::Absent,
                 Guess::Present => present.map_or(Expect::Absent, Expect::Revision),
+                Guess::Unchanged => present.map_or(Expect::Absent, Expect::Unchanged),
                 Guess::Stale => Expect::Revision(present.unwrap_or(1).saturating_sub(1)),
             };
+            let value = value.filter(|_| !matches!(expect, Expect::Unchanged(_)));
             Write { key, expect, value: value.map(|len| vec![len as u8; len.into()].into()) }
         };
         distinct.into_iter().map(write).collect()
@@ -90,7 +94,7 @@ impl Model {
             let holds = match write.expect {
                 Expect::Any => true,
                 Expect::Absent => current.is_none(),
-                Expect::Revision(revision) => current == Some(revision),
+                Expect::Revision(revision) | Expect::Unchanged(revision) => current == Some(revision),
             };
             if !holds {
                 return Err(write.key.clone());
@@ -98,7 +102,10 @@ impl Model {
         }
         let revision = self.revision() + 1;
         let before = self.changes.len();
-        for Write { key, value, .. } in writes.iter().cloned() {
+        for Write { key, expect, value } in writes.iter().cloned() {
+            if matches!(expect, Expect::Unchanged(_)) {
+                continue;
+            }
             let old = state.remove(&key);
             let created = match (&value, &old) {
                 (Some(value), _) => {

@@ -9,14 +9,16 @@ use crate::handler::Call;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{Inserted, TakenKey, set_revision};
-use crate::{crds, names, quota, services, time, write};
+use crate::{crds, names, services, time, write};
 use api::{Kind, Value, object};
 use bytes::Bytes;
 use http::StatusCode;
+use std::sync::Arc;
+use store::{Expect, Write};
 
 /// A generated name or address that is taken is replaced by another this often.
 const MOST_ATTEMPTS: usize = 8;
-/// How often a create gives way to others that use up the same quota.
+/// How often a create gives way to others that change what it is made in, such as those that use up the same quota.
 const MOST_CHARGES: usize = 200;
 
 /// Creates the object in the body.
@@ -54,7 +56,6 @@ pub async fn create(
     context: &Context,
 ) -> Result<Created> {
     let kind = &*resource.kind;
-    crds::check_not_terminating(server, kind)?;
     set_namespace(kind, &mut object, namespace)?;
     let has_version = object::meta(&object, "resourceVersion").is_some_and(|version| !version.is_empty());
     let prefix = object::meta(&object, "generateName").unwrap_or_default().to_owned();
@@ -72,8 +73,17 @@ pub async fn create(
         if generates {
             object::object_mut(&mut new, "metadata").insert("name".into(), names::generate(&prefix).into());
         }
-        let writes = match write::new_object(server, resource, &mut new, context).await {
-            Ok(writes) => writes,
+        // Before it is asked whether they are on their way out.
+        let stay = what_stays(server, kind, object::namespace(&new));
+        let checked = match crds::check_not_terminating(server, kind) {
+            Ok(()) => write::new_object(server, resource, &mut new, context).await,
+            Err(error) => Err(error),
+        };
+        let writes = match checked {
+            Ok(mut writes) => {
+                writes.extend(stay);
+                writes
+            }
             // What is missing or in the way may have come or gone since the caches were last in step.
             Err(_) if !is_fresh => {
                 is_fresh = true;
@@ -105,24 +115,46 @@ pub async fn create(
                     return Err(ApiError::already_exists(kind, object::name(&new)));
                 }
             }
-            // Somebody else was charged at the same moment: what is left is looked up again.
-            Err(TakenKey(key)) if quota::is_quota(server, &key) && attempt < MOST_CHARGES => {
-                server.catch_up().await?;
-            }
-            // An address that somebody else was given at the same moment: one that we chose is chosen again.
             Err(TakenKey(key)) => {
-                if quota::is_quota(server, &key) {
-                    let quota = server.kind("", "resourcequotas");
-                    return Err(ApiError::modified(&quota, key.rsplit('/').next().unwrap_or_default()));
-                }
-                if services::asked_for(&object, &key) || attempt >= MOST_ATTEMPTS {
-                    return Err(services::taken(kind, &new, &key));
+                match surrounding(server, &key) {
+                    // Somebody else was charged at the same moment, say, or its namespace is going.
+                    Some(_) if attempt < MOST_CHARGES => {}
+                    Some(changed) => {
+                        return Err(ApiError::modified(&changed, key.rsplit('/').next().unwrap_or_default()));
+                    }
+                    // An address that somebody else was given: one that we chose is chosen again.
+                    None if services::asked_for(&object, &key) || attempt >= MOST_ATTEMPTS => {
+                        return Err(services::taken(kind, &new, &key));
+                    }
+                    None => {}
                 }
                 server.catch_up().await?;
             }
         }
         attempt += 1;
     }
+}
+
+/// The kind of what an object is made in, and others have changed meanwhile.
+fn surrounding(server: &Server, key: &str) -> Option<Arc<Kind>> {
+    [("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions"), ("", "resourcequotas")]
+        .map(|(group, plural)| server.kind(group, plural))
+        .into_iter()
+        .find(|kind| key.starts_with(&kind.prefix()))
+}
+
+/// An object is made only if its namespace and its definition are still as they are now: otherwise they might go
+/// without it.
+fn what_stays(server: &Server, kind: &Kind, namespace: &str) -> Vec<Write> {
+    let stays = |group: &str, plural: &str, name: &str| {
+        let resource = server.registry.built_in(group, plural);
+        let revision = resource.cache.get("", name)?.revision();
+        Some(Write { key: resource.kind.key("", name), expect: Expect::Unchanged(revision), value: None })
+    };
+    let namespace = kind.namespaced().then(|| stays("", "namespaces", namespace)).flatten();
+    let definition = || stays("apiextensions.k8s.io", "customresourcedefinitions", &kind.group_resource());
+    let definition = kind.custom.as_ref().and_then(|_| definition());
+    namespace.into_iter().chain(definition).collect()
 }
 
 /// The namespace comes from the path; the object may repeat it but not contradict it.

@@ -1,10 +1,10 @@
 //! Several apiservers as one, and one that comes and goes.
 
-use crate::{CONFIG_MAPS, config_map, names, version};
+use crate::{CONFIG_MAPS, config_map, crds, names, version};
 use apiserver::EtcdConfig;
 use pki::{Authority, San};
 use serde_json::{Value, json};
-use testing::{Engine, EtcdServer, EtcdTls, Http, TestServer, in_time};
+use testing::{Engine, EtcdServer, EtcdTls, Http, TestServer, eventually, in_time};
 
 #[tokio::test]
 async fn what_one_acknowledged_the_other_shows() {
@@ -74,6 +74,61 @@ async fn services_of_two_servers_never_share_an_address() {
     let addresses: std::collections::HashSet<&str> =
         made.iter().map(|service| service["spec"]["clusterIP"].as_str().unwrap()).collect();
     assert_eq!(addresses.len(), 60);
+}
+
+#[tokio::test]
+async fn nothing_is_made_in_what_is_on_its_way_out() {
+    let one = TestServer::start_on(Engine::etcd()).await;
+    let two = one.twin().await;
+    for round in 0..10 {
+        let team = format!("team-{round}");
+        let config_maps = format!("/api/v1/namespaces/{team}/configmaps");
+        let namespace = json!({"metadata": {"name": team}});
+        racing(&one, &two, "/api/v1/namespaces", &namespace, &config_maps, json!({})).await;
+        let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+        racing(&one, &two, crds::DEFINITIONS, &crds::definition(), widgets, json!({"size": 1})).await;
+    }
+}
+
+/// Makes objects through one apiserver while what they are made in is deleted through the other: none is younger than that.
+async fn racing(
+    one: &TestServer,
+    two: &TestServer,
+    path: &str,
+    container: &Value,
+    objects: &str,
+    spec: Value,
+) {
+    let (a, b) = (one.http(), two.http());
+    eventually("it is there", async || (a.post(path, container).await.code == 201).then_some(())).await;
+    let object = json!({"metadata": {"generateName": "late-"}, "spec": spec});
+    let create = async || {
+        eventually("objects are taken", async || {
+            matches!(b.post(objects, &object).await.code, 201).then_some(())
+        })
+        .await;
+        let mut last = 0;
+        loop {
+            let made = b.post(objects, &object).await;
+            if made.code != 201 {
+                assert!(matches!(made.code, 403..=405), "{}", made.text());
+                return last;
+            }
+            last = version(&made.json()).parse::<u64>().unwrap();
+        }
+    };
+    let delete = async {
+        eventually("there are some", async || {
+            let list = a.get(objects).await.json();
+            list["items"].as_array().is_some_and(|items| items.len() > 20).then_some(())
+        })
+        .await;
+        let name = container["metadata"]["name"].as_str().unwrap();
+        a.delete(&format!("{path}/{name}"), &Value::Null).await.expect(200)
+    };
+    let (made, gone) = futures::join!(futures::future::join_all((0..8).map(|_| create())), delete);
+    let gone: u64 = version(&gone).parse().unwrap();
+    assert!(made.iter().all(|made| *made < gone), "{path}: {made:?} after {gone}");
 }
 
 #[tokio::test]

@@ -4,10 +4,10 @@ use crate::names;
 use serde_json::{Value, json};
 use testing::{Engine, Http, TestServer, eventually};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-fn definition() -> Value {
+pub fn definition() -> Value {
     let schema = json!({
         "type": "object",
         "properties": {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Change, Entry, Error, Expect, Feed, News, Page, Range, Revision, Store, Write};
+use store::{Change, Entry, Error, Feed, News, Page, Range, Revision, Store, Write};
 use tokio::sync::watch;
 
 /// The store.
@@ -89,12 +89,7 @@ impl Store for Fake {
         let mut changes = Vec::new();
         for write in writes {
             let current = log.state(log.revision).remove(&*write.key);
-            let holds = match write.expect {
-                Expect::Any => true,
-                Expect::Absent => current.is_none(),
-                Expect::Revision(revision) => current.as_ref().is_some_and(|c| c.modified == revision),
-            };
-            if !holds {
+            if !write.expect.holds(current.as_ref().map(|current| current.modified)) {
                 return Err(Error::Conflict { key: write.key, current });
             }
             let created = current.filter(|_| write.value.is_some()).map_or(revision, |c| c.created);

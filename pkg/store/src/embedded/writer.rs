@@ -8,7 +8,7 @@ use super::files::{self, DataFile};
 use super::index::{FileId, Place, Version};
 use super::state::{Found, Shared};
 use crate::record::{COMPACT, DELETE, END, Record};
-use crate::{Change, Entry, Error, Expect, Revision, Write, unavailable};
+use crate::{Change, Entry, Error, Revision, Write, unavailable};
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -227,12 +227,7 @@ impl Batch {
             })
             .collect();
         for (write, standing) in writes.iter().zip(&standing) {
-            let holds = match (write.expect, standing) {
-                (Expect::Any, _) | (Expect::Absent, None) => true,
-                (Expect::Revision(expected), Some((revision, _))) => expected == *revision,
-                _ => false,
-            };
-            if !holds {
+            if !write.expect.holds(standing.map(|(revision, _)| revision)) {
                 let current = match self.latest.get(&write.key) {
                     Some(&i) => fresh(&self.changes[i]),
                     None => state.latest(&write.key).map(Standing::Stored),
@@ -242,7 +237,9 @@ impl Batch {
         }
         drop(state);
         // Deleting what is not there is no change.
-        let changing = |(write, standing): &(Write, Option<_>)| write.value.is_some() || standing.is_some();
+        let changing = |(write, standing): &(Write, Option<_>)| {
+            write.value.is_some() || (standing.is_some() && !write.only_expects())
+        };
         let changing: Vec<_> = writes.into_iter().zip(standing).filter(changing).collect();
         let Some(last) = changing.len().checked_sub(1) else { return Ok(self.revision) };
         self.revision += 1;

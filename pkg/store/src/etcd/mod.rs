@@ -119,6 +119,7 @@ impl Store for Etcd {
         let gets: Vec<_> = expecting().map(|write| TxnOp::get(write.key.as_str(), None)).collect();
         let ops: Vec<_> = writes
             .iter()
+            .filter(|write| !write.only_expects())
             .map(|write| match &write.value {
                 Some(value) => TxnOp::put(write.key.as_str(), value.to_vec(), None),
                 None => TxnOp::delete(write.key.as_str(), None),
@@ -134,7 +135,7 @@ impl Store for Etcd {
                 TxnOpResponse::Get(mut get) => self.link.entries(&mut get)?.pop(),
                 _ => return Err(unavailable("commit to etcd", "it answered something else")),
             };
-            if !holds(write.expect, current.as_ref()) {
+            if !write.expect.holds(current.as_ref().map(|entry| entry.modified)) {
                 return Err(Error::Conflict { key: write.key.clone(), current });
             }
         }
@@ -221,7 +222,7 @@ impl Link {
         let revision = match expect {
             Expect::Any => return None,
             Expect::Absent => 0,
-            Expect::Revision(revision) => self.physical(revision).unwrap_or(-1),
+            Expect::Revision(revision) | Expect::Unchanged(revision) => self.physical(revision).unwrap_or(-1),
         };
         Some(Compare::mod_revision(key, CompareOp::Equal, revision))
     }
@@ -265,15 +266,6 @@ impl Link {
         let put = |mut kv: KvClient| async move { kv.put(MARK_KEY, "", None).await };
         let response = self.members.write("write to etcd", put).await?;
         self.header(response.header())
-    }
-}
-
-/// Whether an expectation holds.
-fn holds(expect: Expect, current: Option<&Entry>) -> bool {
-    match (expect, current) {
-        (Expect::Any, _) | (Expect::Absent, None) => true,
-        (Expect::Revision(revision), Some(entry)) => entry.modified == revision,
-        _ => false,
     }
 }
 
