@@ -107,8 +107,8 @@ pub trait PodProvider: Send + Sync + 'static {
     async fn logs(&self, pod: &PodRef, container_id: &str) -> Result<Log, Error>;
     /// Executes something in a container.
     async fn exec(&self, pod: &PodRef, container: &str, spec: &ExecSpec) -> Result<Session, Error>;
-    /// Attaches to a container.
-    async fn attach(&self, _pod: &PodRef, _container: &str) -> Result<Session, Error> {
+    /// Attaches to a container, and to its standard input if that is asked for.
+    async fn attach(&self, _pod: &PodRef, _container: &str, _stdin: bool) -> Result<Session, Error> {
         Err(Error::Container("attaching is not supported on this node".into()))
     }
     /// Where ports of a pod are reached: a network namespace, or the node's own.

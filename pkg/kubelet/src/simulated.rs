@@ -339,7 +339,7 @@ impl Runtime for Simulated {
         Err(unsupported("execute anything"))
     }
 
-    async fn attach(&self, _container: &ContainerId) -> Result<Session, Error> {
+    async fn attach(&self, _container: &ContainerId, _stdin: bool) -> Result<Session, Error> {
         Err(unsupported("be attached to"))
     }
 

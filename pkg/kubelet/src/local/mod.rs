@@ -359,8 +359,8 @@ impl PodProvider for LocalNode {
         self.sessions.exec(pod, container, spec).await
     }
 
-    async fn attach(&self, pod: &PodRef, container: &str) -> Result<Session, Error> {
-        self.sessions.attach(pod, container).await
+    async fn attach(&self, pod: &PodRef, container: &str, stdin: bool) -> Result<Session, Error> {
+        self.sessions.attach(pod, container, stdin).await
     }
 
     async fn ports(&self, pod: &PodRef) -> Result<Option<PathBuf>, Error> {

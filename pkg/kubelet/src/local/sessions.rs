@@ -61,9 +61,9 @@ impl Sessions {
     }
 
     /// Attaches to a container.
-    pub async fn attach(&self, pod: &PodRef, container: &str) -> Result<Session, Error> {
+    pub async fn attach(&self, pod: &PodRef, container: &str, stdin: bool) -> Result<Session, Error> {
         let container = self.container(pod, container).await?;
-        self.runtime.attach(&container.id).await
+        self.runtime.attach(&container.id, stdin).await
     }
 
     /// The network that a pod's ports are in.

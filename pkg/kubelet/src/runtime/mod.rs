@@ -460,8 +460,8 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Executes something in it.
     async fn exec(&self, container: &ContainerId, spec: &ExecSpec) -> Result<Session, Error>;
-    /// Attaches to it: what it writes from now on, and its standard input if it has one.
-    async fn attach(&self, container: &ContainerId) -> Result<Session, Error>;
+    /// Attaches to it: what it writes from now on, and, if that is asked for, its standard input, if it has one.
+    async fn attach(&self, container: &ContainerId, stdin: bool) -> Result<Session, Error>;
     /// Opens the log file again, after it was moved away.
     async fn reopen_log(&self, container: &ContainerId) -> Result<(), Error>;
     /// What the containers of a pod use, by name.

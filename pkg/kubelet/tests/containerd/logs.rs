@@ -38,7 +38,8 @@ async fn a_log_that_was_moved_away_is_opened_again() {
     let spec =
         ContainerSpec { stdin: true, ..node.shell(&pod, "main", "while read line; do echo $line; done") };
     let (_, container) = node.run(&pod, &spec).await;
-    let mut stdin = node.runtime.attach(&container.id).await.expect("attached").stdin.expect("an input");
+    let mut stdin =
+        node.runtime.attach(&container.id, true).await.expect("attached").stdin.expect("an input");
     let mut say = async |word: &str| {
         tokio::io::AsyncWriteExt::write_all(&mut stdin, format!("{word}\n").as_bytes())
             .await

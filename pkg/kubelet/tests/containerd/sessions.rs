@@ -118,7 +118,11 @@ async fn attaching_gives_input_and_what_comes_from_now_on() {
         )
     };
     let (_, container) = node.run(&pod, &spec).await;
-    let mut session = node.runtime.attach(&container.id).await.expect("attached");
+    // Who only looks on leaves the input to others.
+    let looks_on = node.runtime.attach(&container.id, false).await.expect("attached");
+    assert!(looks_on.stdin.is_none());
+    drop(looks_on);
+    let mut session = node.runtime.attach(&container.id, true).await.expect("attached");
     let mut stdin = session.stdin.take().expect("an input");
     stdin.write_all(b"one\ntwo\n").await.expect("written");
     drop(stdin);
@@ -143,7 +147,7 @@ async fn whoever_leaves_an_attached_container_does_not_end_it() {
     let (_, container) = node.run(&pod, &spec).await;
     eventually("it is ready", || async { (!node.lines(&pod, "main").is_empty()).then_some(()) }).await;
     for word in ["one", "two"] {
-        let mut session = node.runtime.attach(&container.id).await.expect("attached");
+        let mut session = node.runtime.attach(&container.id, true).await.expect("attached");
         let mut stdin = session.stdin.take().expect("an input");
         stdin.write_all(format!("{word}\n").as_bytes()).await.expect("written");
         let mut stdout = session.stdout.take().expect("an output");
@@ -167,7 +171,7 @@ async fn whoever_has_no_more_to_say_leaves_a_container_that_others_may_speak_to(
     };
     let (_, container) = node.run(&pod, &spec).await;
     for word in ["one", "two"] {
-        let mut session = node.runtime.attach(&container.id).await.expect("attached");
+        let mut session = node.runtime.attach(&container.id, true).await.expect("attached");
         let mut stdin = session.stdin.take().expect("an input");
         stdin.write_all(format!("{word}\n").as_bytes()).await.expect("written");
         stdin.shutdown().await.expect("closed");

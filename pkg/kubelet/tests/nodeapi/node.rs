@@ -128,8 +128,8 @@ impl PodProvider for TestProvider {
     async fn exec(&self, pod: &PodRef, container: &str, spec: &ExecSpec) -> Result<Session, Error> {
         self.sessions.exec(pod, container, spec).await
     }
-    async fn attach(&self, pod: &PodRef, container: &str) -> Result<Session, Error> {
-        self.sessions.attach(pod, container).await
+    async fn attach(&self, pod: &PodRef, container: &str, stdin: bool) -> Result<Session, Error> {
+        self.sessions.attach(pod, container, stdin).await
     }
     async fn ports(&self, pod: &PodRef) -> Result<Option<PathBuf>, Error> {
         self.sessions.ports(pod).await

@@ -221,7 +221,7 @@ impl Runtime for Processes {
         })
     }
 
-    async fn attach(&self, container: &ContainerId) -> Result<Session, Error> {
+    async fn attach(&self, container: &ContainerId, _: bool) -> Result<Session, Error> {
         let process = self.running.lock()[&container.0].clone();
         let once = self.once.lock().remove(&container.0);
         let (stdin, mut typed) = tokio::io::duplex(4096);

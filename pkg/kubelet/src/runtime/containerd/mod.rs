@@ -242,8 +242,8 @@ impl Runtime for Containerd {
         self.engine.clone().exec(container, spec).await
     }
 
-    async fn attach(&self, container: &ContainerId) -> Result<Session, Error> {
-        self.engine.clone().attach(container).await
+    async fn attach(&self, container: &ContainerId, stdin: bool) -> Result<Session, Error> {
+        self.engine.clone().attach(container, stdin).await
     }
 
     async fn reopen_log(&self, container: &ContainerId) -> Result<(), Error> {

@@ -16,6 +16,9 @@ use std::time::Duration;
 
 /// What a container returns of which nobody knows how it ended.
 const UNKNOWN: i32 = 255;
+/// What containerd says of a shim that ends while it is asked, and how often it is asked again.
+const SHIM_ENDS: &str = "ttrpc: closed";
+const TRIES: u32 = 10;
 /// containerd may be starting again while somebody waits.
 const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -90,12 +93,19 @@ impl Engine {
     /// Deletes the task of a container that has ended; false if it has not.
     pub(super) async fn delete_task(&self, id: &str) -> Result<bool, Error> {
         let mut client = self.connection.tasks();
-        let request = api::DeleteTaskRequest { container_id: id.to_owned() };
-        match client.delete(request).await.if_found() {
-            Ok(_) => Ok(true),
-            Err(status) if status.code() == Code::FailedPrecondition => Ok(false),
-            Err(status) => Err(failed(format!("delete the task of {id}"))(status)),
+        for tries_left in (0..TRIES).rev() {
+            let request = api::DeleteTaskRequest { container_id: id.to_owned() };
+            match client.delete(request).await.if_found() {
+                Ok(_) => return Ok(true),
+                Err(status) if status.code() == Code::FailedPrecondition => return Ok(false),
+                // Its shim ends at this moment: somebody else has deleted the last task there.
+                Err(status) if status.message().contains(SHIM_ENDS) && tries_left > 0 => {
+                    tokio::time::sleep(PATIENCE).await;
+                }
+                Err(status) => return Err(failed(format!("delete the task of {id}"))(status)),
+            }
         }
+        Ok(false)
     }
 
     /// How a container has ended, by its task; nothing while it runs. `None` for a task that vanished.

@@ -102,8 +102,12 @@ impl Engine {
         })
     }
 
-    /// Attaches to a container.
-    pub(super) async fn attach(self: Arc<Self>, container: &ContainerId) -> Result<Session, Error> {
+    /// Attaches to a container. Whoever does not ask for its input cannot end it, either.
+    pub(super) async fn attach(
+        self: Arc<Self>,
+        container: &ContainerId,
+        stdin: bool,
+    ) -> Result<Session, Error> {
         let id = container.0.clone();
         let missing = || Error::NotFound(format!("container {id}"));
         let found = self.container(&id).await?.ok_or_else(missing)?;
@@ -122,7 +126,7 @@ impl Engine {
             }
         };
         self.tasks.spawn(detached.clone().run_until_cancelled_owned(copy));
-        let stdin = if record.stdin {
+        let stdin = if stdin && record.stdin {
             let pipe = sender(&self.io_folder(&id).join("stdin")).await?;
             let ends = Closes { engine: self.clone(), id: id.clone(), exec_id: String::new() };
             let closes = record.stdin_once.then_some(ends);

@@ -55,7 +55,7 @@ pub async fn attach(
     let upgrade = accept(request, &spec)?;
     // Whether there is a terminal is decided when the container is made, not by who looks at it.
     spec.tty = has_terminal(&found, &path.container);
-    let session = server.provider.attach(&pod, &path.container).await;
+    let session = server.provider.attach(&pod, &path.container, spec.stdin).await;
     Ok(start(server, upgrade, session, Task { spec, is_attached: true }))
 }
 
