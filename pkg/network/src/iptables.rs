@@ -2,6 +2,9 @@
 //!
 //! A restore names the chains that it replaces, and touches nothing else. It happens as a whole or not at all.
 
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{getpid, getppid};
 use std::process::{Output, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
@@ -65,7 +68,7 @@ impl Iptables {
 
     /// What it says of itself.
     pub async fn version(&self) -> Result<String> {
-        let output = Command::new(&self.program).arg("--version").stdin(Stdio::null()).output().await;
+        let output = command(&self.program).arg("--version").output().await;
         let output = output.map_err(missing(&self.program))?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -78,7 +81,7 @@ impl Iptables {
     /// Applies a text of tables and chains.
     pub async fn restore(&self, text: &str) -> Result<()> {
         let program = format!("{}-restore", self.program);
-        let mut command = Command::new(&program);
+        let mut command = command(&program);
         command.args(["--wait", WAIT_SECONDS, "--noflush", "--counters"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut running = start(&program, &mut command)?;
@@ -172,8 +175,8 @@ impl Iptables {
     /// The names of a table's chains. What is saved may be long, so it is read line by line.
     pub async fn chains(&self, table: &str) -> Result<Vec<String>> {
         let program = format!("{}-save", self.program);
-        let mut command = Command::new(&program);
-        command.args(["-t", table]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = command(&program);
+        command.args(["-t", table]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = start(&program, &mut command)?;
         let mut lines = BufReader::new(running.stdout.take().expect("piped above")).lines();
         let mut names = Vec::new();
@@ -194,14 +197,34 @@ impl Iptables {
     }
 
     async fn output(&self, table: &str, arguments: &[impl AsRef<str>]) -> Result<Output> {
-        let mut command = Command::new(&self.program);
+        let mut command = command(&self.program);
         command.args(["-w", WAIT_SECONDS, "-t", table]).args(arguments.iter().map(AsRef::as_ref));
-        command.stdin(Stdio::null()).kill_on_drop(true).output().await.map_err(missing(&self.program))
+        command.output().await.map_err(missing(&self.program))
     }
 }
 
+/// A program that ends when we do, however we do: our successor's word is the last, and what we were about to do is not
+/// done after it.
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let us = getpid();
+    #[expect(
+        unsafe_code,
+        reason = "there is no safe door to it; between fork and exec nothing but system calls is done"
+    )]
+    unsafe {
+        command.pre_exec(move || {
+            set_pdeathsig(Signal::SIGKILL)?;
+            // We may have ended before that.
+            if getppid() == us { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
+        });
+    }
+    command
+}
+
 fn start(program: &str, command: &mut Command) -> Result<Child> {
-    command.kill_on_drop(true).spawn().map_err(missing(program))
+    command.spawn().map_err(missing(program))
 }
 
 fn missing(program: &str) -> impl FnOnce(std::io::Error) -> IptablesError {
@@ -236,5 +259,43 @@ mod tests {
         let rule = Rule::new("nat", "OUTPUT", "-m comment --comment \"two words\" -j X");
         let expected = ["-C", "OUTPUT", "-m", "comment", "--comment", "two words", "-j", "X"];
         assert_eq!(arguments("-C", &rule), expected);
+    }
+    #[test]
+    fn a_program_ends_with_who_started_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (program, pid) = (dir.path().join("slow"), dir.path().join("pid"));
+        let script =
+            format!("#!/bin/sh\necho $$ > {0}.new; mv {0}.new {0}\nexec sleep 1000\n", pid.display());
+        let restore = dir.path().join("slow-restore");
+        std::fs::write(&restore, script).unwrap();
+        std::fs::set_permissions(&restore, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // As if it were killed: nothing that it has is dropped.
+        let killed = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let slow = Iptables::new(&program.display().to_string());
+            let mut restoring = Box::pin(async move { slow.restore("COMMIT\n").await });
+            let pid = runtime.block_on(async {
+                let runs = async {
+                    loop {
+                        if let Ok(pid) = std::fs::read_to_string(&pid) {
+                            return pid;
+                        }
+                        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                    }
+                };
+                tokio::select! { pid = runs => pid, ended = &mut restoring => panic!("{ended:?}") }
+            });
+            std::mem::forget((restoring, runtime));
+            pid
+        });
+        let status = format!("/proc/{}/status", killed.join().unwrap().trim());
+        // Nobody takes note of its end: it stays as a name.
+        let runs = || std::fs::read_to_string(&status).is_ok_and(|status| !status.contains("State:\tZ"));
+        let ends = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while runs() {
+            assert!(std::time::Instant::now() < ends, "it goes on");
+            std::thread::yield_now();
+        }
     }
 }
