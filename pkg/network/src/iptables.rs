@@ -209,10 +209,8 @@ fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).kill_on_drop(true);
     let us = getpid();
-    #[expect(
-        unsafe_code,
-        reason = "there is no safe door to it; between fork and exec nothing but system calls is done"
-    )]
+    // SAFETY: between fork and exec nothing but system calls is done.
+    #[expect(unsafe_code, reason = "there is no safe door to it")]
     unsafe {
         command.pre_exec(move || {
             set_pdeathsig(Signal::SIGKILL)?;

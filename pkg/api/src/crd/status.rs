@@ -182,11 +182,9 @@ mod tests {
         let status = next_status(&definition, &Names::default(), now()).unwrap();
         assert_eq!(status["acceptedNames"], definition["spec"]["names"]);
         definition["status"] = status;
-        assert!(["NamesAccepted", "Established"].iter().all(|ty| object::condition_is(
-            &definition,
-            ty,
-            "True"
-        )));
+        for ty in ["NamesAccepted", "Established"] {
+            assert!(object::condition_is(&definition, ty, "True"), "{ty}");
+        }
         assert_eq!(definition["status"]["conditions"][0]["lastTransitionTime"], "2026-01-02T03:04:05Z");
         let taken = Names::of_group("example.com", [&definition].into_iter(), &[]);
         assert_eq!(next_status(&definition, &taken, now()), None, "its own names do not conflict");

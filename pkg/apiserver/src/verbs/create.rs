@@ -153,7 +153,7 @@ fn what_stays(server: &Server, kind: &Kind, namespace: &str) -> Vec<Write> {
     };
     let namespace = kind.namespaced().then(|| stays("", "namespaces", namespace)).flatten();
     let definition = || stays("apiextensions.k8s.io", "customresourcedefinitions", &kind.group_resource());
-    let definition = kind.custom.as_ref().and_then(|_| definition());
+    let definition = kind.custom.is_some().then(definition).flatten();
     namespace.into_iter().chain(definition).collect()
 }
 

@@ -93,19 +93,19 @@ impl Engine {
     /// Deletes the task of a container that has ended; false if it has not.
     pub(super) async fn delete_task(&self, id: &str) -> Result<bool, Error> {
         let mut client = self.connection.tasks();
-        for tries_left in (0..TRIES).rev() {
+        let mut tries = 0..TRIES;
+        loop {
             let request = api::DeleteTaskRequest { container_id: id.to_owned() };
             match client.delete(request).await.if_found() {
                 Ok(_) => return Ok(true),
                 Err(status) if status.code() == Code::FailedPrecondition => return Ok(false),
                 // Its shim ends at this moment: somebody else has deleted the last task there.
-                Err(status) if status.message().contains(SHIM_ENDS) && tries_left > 0 => {
+                Err(status) if status.message().contains(SHIM_ENDS) && tries.next().is_some() => {
                     tokio::time::sleep(PATIENCE).await;
                 }
                 Err(status) => return Err(failed(format!("delete the task of {id}"))(status)),
             }
         }
-        Ok(false)
     }
 
     /// How a container has ended, by its task; nothing while it runs. `None` for a task that vanished.
