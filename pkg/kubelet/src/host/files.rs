@@ -2,8 +2,7 @@
 
 use crate::runtime::{ContainerId, PodRef};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use std::fs::File;
-use std::io::{Result, Write};
+use std::io::Result;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -119,19 +118,9 @@ pub(super) fn remove_log(paths: &Paths, pod: &PodRef, name: &str, attempt: u32, 
 
 /// Writes down what there is to say of a pod, so that not even a power failure makes it unsaid.
 pub(super) fn keep_status(paths: &Paths, uid: &str, status: &PodStatus) -> Result<()> {
-    let dir = paths.root.join(LAST_STATUSES);
-    std::fs::create_dir_all(&dir)?;
-    let half = dir.join(format!("{uid}.half"));
-    let write = || {
-        let mut file = File::create(&half)?;
-        file.write_all(&serde_json::to_vec(status)?)?;
-        file.sync_all()?;
-        std::fs::rename(&half, paths.last_status(uid))?;
-        File::open(&dir)?.sync_all()
-    };
-    write().inspect_err(|_| {
-        let _ = std::fs::remove_file(&half);
-    })
+    std::fs::create_dir_all(paths.root.join(LAST_STATUSES))?;
+    let text = serde_json::to_vec(status)?;
+    pki::file::write(&paths.last_status(uid), &text, pki::file::Mode::Secret).map_err(std::io::Error::other)
 }
 
 /// What was written down of a pod.
@@ -163,7 +152,7 @@ pub(super) fn sweep(paths: &Paths, known: &std::collections::BTreeSet<String>) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-    // Halves that a crash left are nobody's either.
+    // What a crash left beside one is nobody's either.
     for entry in std::fs::read_dir(paths.root.join(LAST_STATUSES)).into_iter().flatten().flatten() {
         if !known.contains(&*entry.file_name().to_string_lossy()) {
             let _ = std::fs::remove_file(entry.path());

@@ -152,7 +152,11 @@ impl Host {
         let kept = tokio::task::spawn_blocking(keep).await;
         // Even so: a full disk needs what the containers have.
         if let Err(error) = kept.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
-            tracing::warn!(pod = pod.name, %error, "how a pod ended is not written down");
+            tracing::warn!(
+                pod = pod.name,
+                error = crate::error::chain(&error),
+                "how a pod ended is not written down"
+            );
         }
     }
 
