@@ -1,9 +1,10 @@
 //! Bodies, both ways: reading a request's within a limit, and answering with bytes that are shared, not copied.
 
+use crate::budget::Share;
 use crate::error::{ApiError, Result};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::Stream;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use listwatch::Object;
 use std::convert::Infallible;
@@ -14,17 +15,36 @@ use std::task::{Context, Poll};
 /// The largest request body taken; upstream's limit.
 pub const LARGEST_REQUEST: usize = 3 * 1024 * 1024;
 
-/// Reads a whole request body, or says that it is too large.
-pub async fn read(body: Incoming) -> Result<Bytes> {
-    match Limited::new(body, LARGEST_REQUEST).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(ApiError::too_large(format!("Request entity too large: limit is {LARGEST_REQUEST}")))
-        }
-        Err(error) => {
-            Err(ApiError::bad_request(format!("the body of the request could not be read: {error}")))
-        }
+/// Bodies that come whole in their first piece and are no larger than this are not charged to anybody.
+const SMALL: usize = 16 * 1024;
+
+/// Reads a whole request body, or says why not: it is too large, or its user has too many on their way. What is held of
+/// it is charged to the share until that is dropped.
+pub async fn read(mut body: Incoming, share: &mut Share) -> Result<Bytes> {
+    let too_large = || ApiError::too_large(format!("Request entity too large: limit is {LARGEST_REQUEST}"));
+    if body.size_hint().lower() > LARGEST_REQUEST as u64 {
+        return Err(too_large());
     }
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            ApiError::bad_request(format!("the body of the request could not be read: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + data.len() > LARGEST_REQUEST {
+            return Err(too_large());
+        }
+        let is_all = whole.is_empty() && body.is_end_stream();
+        if !(is_all && data.len() <= SMALL) && !share.try_grow(data.len()) {
+            return Err(ApiError::overloaded());
+        }
+        if is_all {
+            return Ok(data);
+        }
+        // Copied, since a piece keeps the whole buffer that it was read into.
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
 }
 
 /// An answer's body.

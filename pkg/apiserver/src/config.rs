@@ -55,6 +55,10 @@ pub struct Config {
     pub max_requests_in_flight: usize,
     /// How many writes are answered at once.
     pub max_mutating_requests_in_flight: usize,
+    /// How long a request may take that does not last by its nature.
+    pub request_timeout: Duration,
+    /// How much memory requests in flight may take: their bodies, and what is made of them and for them.
+    pub max_bytes_in_flight: usize,
 }
 
 /// How to reach etcd.
@@ -99,6 +103,8 @@ impl Config {
             compaction_interval: Duration::from_secs(300),
             max_requests_in_flight: 400,
             max_mutating_requests_in_flight: 200,
+            request_timeout: Duration::from_secs(60),
+            max_bytes_in_flight: 256 * 1024 * 1024,
         }
     }
 
@@ -115,6 +121,11 @@ impl Config {
             // Others cannot reach a loopback address.
             (None, ip) => (!ip.is_loopback()).then_some(ip),
         }
+    }
+
+    /// How much of [`Config::max_bytes_in_flight`] bodies may take that are on their way in.
+    pub fn max_body_bytes(&self) -> usize {
+        self.max_bytes_in_flight / 4
     }
 
     /// The audiences that tokens must be for.

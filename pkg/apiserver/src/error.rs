@@ -191,6 +191,11 @@ impl ApiError {
         error
     }
 
+    /// 429: too much is going on.
+    pub fn overloaded() -> Self {
+        Self::too_many_requests("The apiserver is currently overloaded; please try again later", 1)
+    }
+
     /// 500. The cause is for the log.
     pub fn internal(message: impl Into<String>) -> Self {
         let message = format!("Internal error occurred: {}", message.into());
@@ -214,6 +219,14 @@ impl ApiError {
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         error.details = Some(json!({ "retryAfterSeconds": 1 }));
         error.retry_after_seconds = Some(1);
+        error
+    }
+
+    /// 504: the request took longer than it may.
+    pub fn deadline_exceeded() -> Self {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
+        error.details = Some(json!({}));
         error
     }
 

@@ -105,6 +105,13 @@ pub struct Flags {
     /// How many writes are answered at once.
     #[arg(long, default_value_t = 200)]
     max_mutating_requests_inflight: usize,
+    /// How much memory requests in flight may take: their bodies, and what is made of them and for them. One user gets
+    /// at most a little more than a third of it; who asks for more waits, or is told to try again.
+    #[arg(long, default_value_t = 256 * 1024 * 1024)]
+    max_inflight_bytes: usize,
+    /// How long a request may take that does not last by its nature, as watches, logs and exec do.
+    #[arg(long, default_value = "1m")]
+    request_timeout: SignedDuration,
 }
 
 impl From<Flags> for Config {
@@ -139,6 +146,8 @@ impl From<Flags> for Config {
             service_node_port_range: flags.service_node_port_range,
             max_requests_in_flight: flags.max_requests_inflight,
             max_mutating_requests_in_flight: flags.max_mutating_requests_inflight,
+            max_bytes_in_flight: flags.max_inflight_bytes,
+            request_timeout: flags.request_timeout.unsigned_abs(),
             ..Config::new(flags.data_dir)
         }
     }

@@ -4,9 +4,10 @@ use crate::answer::{self, Answer};
 use crate::auth::{Attributes, User};
 use crate::body::{self, Body};
 use crate::context::Context;
+use crate::deadline::Deadline;
 use crate::error::{ApiError, Result};
 use crate::negotiate::{self, Wanted};
-use crate::nodes::{self, Forwarded};
+use crate::nodes::{self, Forwarded, connect};
 use crate::registry::Resource;
 use crate::request::{Query, RequestInfo, Target};
 use crate::server::{Connection, Server};
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -79,30 +81,20 @@ async fn answer(
     let (method, path, headers) = (&parts.method, uri.path(), &parts.headers);
     let query = Query::parse(uri.query())?;
     let info = RequestInfo::parse(method, path, &query);
-    let is_forwarded = info.target.as_ref().is_some_and(nodes::is_forwarded);
-    let is_known = match *method {
-        Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE => true,
-        // A matter between the client and what it reaches through us.
-        Method::OPTIONS => is_forwarded,
-        _ => false,
-    };
-    if !is_known {
-        let error = ApiError::bad_request(format!("the server does not support the method {method}"));
-        return Err(ApiError {
-            code: http::StatusCode::METHOD_NOT_ALLOWED,
-            reason: "MethodNotAllowed".into(),
-            ..error
-        });
-    }
+    check_method(method, &info)?;
+    let is_long_running = apiservices::is_long_running(&info, headers);
+    let deadline = Deadline::new(&query, is_long_running, server.config.request_timeout)?;
     let user = identity::authenticate(server, connection, headers)?;
     let user = identity::impersonate(server, user, headers)?;
     authorize(server, &attributes(&user, &info))?;
     if let Some(backend) = server.api_services.route(&info) {
-        let _permit = match apiservices::is_long_running(&info, headers) {
-            true => None,
-            false => Permit::take(server, info.verb)?,
-        };
-        return backend.forward(server, &info, &user, parts, body).await;
+        if is_long_running {
+            return backend.forward(server, &info, &user, parts, body.boxed_unsync()).await;
+        }
+        let mut share = server.bodies.share(&user);
+        let body = deadline.within(body::read(body, &mut share)).await?;
+        let _permit = Permit::take(server, info.verb)?;
+        return backend.forward(server, &info, &user, parts, connect::whole(body)).await;
     }
     let Some(target) = &info.target else {
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -111,29 +103,61 @@ async fn answer(
         if let Some(answer) = health::handle(server, path, &query).await {
             return Ok(answer);
         }
-        return meta_paths::handle(server, path, headers).await.ok_or_else(ApiError::no_such_path)?;
+        let known = deadline.within(async { Ok(meta_paths::handle(server, path, headers).await) });
+        return known.await?.ok_or_else(ApiError::no_such_path)?;
     };
     let resource = server
         .registry
         .get(target.group, target.version, target.resource)
         .ok_or_else(ApiError::no_such_path)?;
-    if is_forwarded {
+    if nodes::is_forwarded(target) {
         let request = Forwarded { info: &info, target, query: &query, parts, user: &user };
         return nodes::handle(server, &resource, request, body).await;
     }
-    let _permit = Permit::take(server, info.verb)?;
+    let wanted = Wanted::from_headers(headers, resource.kind.verbs != Verbs::CreateOnly);
+    let call =
+        Call { info: &info, target, query: &query, headers, body: Bytes::new(), user, wanted: wanted? };
+    answer_call(server, &resource, call, deadline, body).await
+}
+
+/// Answers a request for a resource: first it must be whole, and only then it takes its place among those that are
+/// worked on, so that whoever never ends a request holds up nobody.
+async fn answer_call(
+    server: &Arc<Server>,
+    resource: &Arc<Resource>,
+    mut call: Call<'_>,
+    deadline: Deadline,
+    body: Incoming,
+) -> Result<Answer> {
+    // What is held of the body is given back when the answer is there.
+    let mut share = server.bodies.share(&call.user);
+    if !matches!(call.info.verb, "get" | "list" | "watch") {
+        call.body = deadline.within(body::read(body, &mut share)).await?;
+    }
+    let _permit = Permit::take(server, call.info.verb)?;
     let started = Instant::now();
-    let is_read = matches!(*method, Method::GET | Method::HEAD);
-    let body = if is_read { Bytes::new() } else { body::read(body).await? };
-    let wanted = Wanted::from_headers(headers, resource.kind.verbs != Verbs::CreateOnly)?;
-    let call = Call { info: &info, target, query: &query, headers, body, user, wanted };
-    let answer = dispatch(server, &resource, &call).await;
+    let answer = deadline.within(dispatch(server, resource, &call)).await;
     let code = answer.as_ref().map_or_else(|error| error.code, |answer| answer.0.status());
-    resource.metrics.count(info.verb, code.as_u16(), started.elapsed());
+    resource.metrics.count(call.info.verb, code.as_u16(), started.elapsed());
     match &resource.kind.deprecated {
         Some(warning) => answer.map(|answer| answer.with_warning(warning)),
         None => answer,
     }
+}
+
+/// Refuses methods that nobody answers.
+fn check_method(method: &Method, info: &RequestInfo<'_>) -> Result<()> {
+    let is_known = match *method {
+        Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE => true,
+        // A matter between the client and what it reaches through us.
+        Method::OPTIONS => info.target.as_ref().is_some_and(nodes::is_forwarded),
+        _ => false,
+    };
+    if is_known {
+        return Ok(());
+    }
+    let error = ApiError::bad_request(format!("the server does not support the method {method}"));
+    Err(ApiError { code: http::StatusCode::METHOD_NOT_ALLOWED, reason: "MethodNotAllowed".into(), ..error })
 }
 
 async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_>) -> Result<Answer> {
@@ -212,8 +236,7 @@ impl<'a> Permit<'a> {
         let permit = Permit(counter);
         if counter.fetch_add(1, Relaxed) >= most as i64 {
             server.metrics.rejected.fetch_add(1, Relaxed);
-            let message = "The apiserver is currently overloaded; please try again later";
-            return Err(ApiError::too_many_requests(message, 1));
+            return Err(ApiError::overloaded());
         }
         Ok(Some(permit))
     }

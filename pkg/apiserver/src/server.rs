@@ -3,6 +3,7 @@
 use crate::admission::policy::Policies;
 use crate::admission::webhook::Webhooks;
 use crate::apiservices::ApiServices;
+use crate::budget::Budget;
 use crate::config::{Config, EtcdConfig};
 use crate::encryption::Keys;
 use crate::error::ApiError;
@@ -48,6 +49,8 @@ pub struct Server {
     pub encryption: Arc<Keys>,
     /// What it counts.
     pub metrics: ServerMetrics,
+    /// Memory for bodies of requests, while they come and are worked on.
+    pub bodies: Arc<Budget>,
     /// OpenAPI documents that were asked for.
     pub documents: openapi::Cache,
     /// What kubelets said of the usage of nodes and pods.
@@ -131,6 +134,7 @@ pub async fn run(
         auth,
         encryption,
         metrics: ServerMetrics::default(),
+        bodies: Budget::new(config.max_body_bytes()),
         documents: openapi::Cache::new(),
         usages: Usages::default(),
         streams: TaskTracker::new(),

@@ -12,7 +12,6 @@ use api::Value;
 use http::header::{HOST, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Request};
-use hyper::body::Incoming;
 use rustls::ClientConfig;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +66,7 @@ impl Backend {
         info: &RequestInfo<'_>,
         user: &User,
         parts: &mut Parts,
-        body: Incoming,
+        body: connect::Sent,
     ) -> Result<Answer> {
         if has_encoded_slash(info.path) {
             return Err(ApiError::bad_request("the path must not contain an encoded slash"));
@@ -107,7 +106,7 @@ impl Backend {
         address: (&str, u16),
         mut request: Request<connect::Sent>,
         user: &User,
-    ) -> std::io::Result<http::Response<Incoming>> {
+    ) -> std::io::Result<http::Response<hyper::body::Incoming>> {
         let tls = self.tls.clone().map_err(std::io::Error::other)?;
         let host = HeaderValue::from_str(&connect::authority(address)).map_err(std::io::Error::other)?;
         request.headers_mut().insert(HOST, host);

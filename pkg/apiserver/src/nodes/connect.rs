@@ -6,6 +6,7 @@ use crate::server::Server;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -22,6 +23,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The body of a request that is forwarded.
 pub type Sent = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// A body that is there already.
+pub fn whole(body: Bytes) -> Sent {
+    Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}
 
 /// A host and its port, as URLs and the `Host` header have them.
 pub fn authority((host, port): (&str, u16)) -> String {

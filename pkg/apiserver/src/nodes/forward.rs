@@ -1,6 +1,6 @@
 //! Requests and answers on their way through.
 
-use super::connect::Sent;
+use super::connect::{self, Sent};
 use super::links::Links;
 use crate::answer::Answer;
 use crate::body::Body;
@@ -44,7 +44,7 @@ pub fn is_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// The request as the other side gets it: without what was for us.
-pub fn request(parts: &Parts, path: &str, body: Option<Incoming>) -> Result<Request<Sent>> {
+pub fn request(parts: &Parts, path: &str, body: Option<Sent>) -> Result<Request<Sent>> {
     let uri: Uri = path.parse().map_err(|_| ApiError::bad_request("the path cannot be forwarded"))?;
     let is_upgrade = is_upgrade(&parts.headers);
     let mut headers = parts.headers.clone();
@@ -66,10 +66,10 @@ pub fn request(parts: &Parts, path: &str, body: Option<Incoming>) -> Result<Requ
     let host = host.or_else(|| HeaderValue::from_str(parts.uri.authority()?.as_str()).ok());
     headers.insert(HOST, host.unwrap_or(HeaderValue::from_static("localhost")));
     let body = match body {
-        Some(body) if !is_upgrade => body.boxed_unsync(),
+        Some(body) if !is_upgrade => body,
         _ => {
             headers.remove(CONTENT_LENGTH);
-            Empty::new().map_err(|never| match never {}).boxed_unsync()
+            connect::whole(Bytes::new())
         }
     };
     let mut request = Request::new(body);

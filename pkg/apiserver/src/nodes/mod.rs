@@ -36,6 +36,7 @@ use api::Value;
 use http::header::{HOST, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{Method, StatusCode};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use links::Links;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ async fn proxy(server: &Arc<Server>, request: Forwarded<'_>, body: Incoming) -> 
         return Ok(redirect(&with_query(&format!("{path}/"), query)));
     }
     let wanted = with_query(if rest.is_empty() { "/" } else { rest }, query);
-    let sent = forward::request(request.parts, &wanted, Some(body))?;
+    let sent = forward::request(request.parts, &wanted, Some(body.boxed_unsync()))?;
     let answer = connect::send(server, &place, sent).await;
     let answer =
         answer.map_err(|error| ApiError::unavailable(format!("error trying to reach service: {error}")))?;

@@ -1,6 +1,6 @@
 //! HTTP/2: many requests on one connection, and so many watches that they would not fit otherwise.
 
-use crate::{CONFIG_MAPS, config_map};
+use crate::{CONFIG_MAPS, config_map, secured};
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use http::{Request, StatusCode};
@@ -8,13 +8,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
-use std::sync::Arc;
 use testing::{TestServer, in_time};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 /// One HTTP/2 connection, as admin.
 #[derive(Clone)]
@@ -22,23 +17,7 @@ struct Connection(SendRequest<Full<Bytes>>);
 
 impl Connection {
     async fn open(server: &TestServer) -> Connection {
-        let text = std::fs::read_to_string(server.data_dir().join("admin.kubeconfig")).unwrap();
-        let config = pki::Kubeconfig::parse(&text).unwrap();
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(config.ca_pem.as_bytes()).unwrap()).unwrap();
-        let chain = vec![CertificateDer::from_pem_slice(config.client_cert_pem.unwrap().as_bytes()).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(config.client_key_pem.unwrap().as_bytes()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)
-            .unwrap();
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        let stream = TcpStream::connect(server.address()).await.unwrap();
-        let name = ServerName::from(server.address().ip());
-        let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
+        let stream = secured::open(server, "h2", true).await;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]), "the server speaks HTTP/2");
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.initial_connection_window_size(16 << 20);

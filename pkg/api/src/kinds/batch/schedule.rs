@@ -192,8 +192,8 @@ fn parse_int(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A duration such as `1h30m` or `1.5s`.
-pub(crate) fn parse_go_duration(text: &str) -> Result<SignedDuration, String> {
+/// A duration such as `1h30m` or `1.5s`, as Go reads it; what is wrong with it in its words.
+pub fn parse_go_duration(text: &str) -> Result<SignedDuration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
