@@ -35,7 +35,8 @@ pub async fn read(mut body: Incoming, share: &mut Share) -> Result<Bytes> {
             return Err(too_large());
         }
         let is_all = whole.is_empty() && body.is_end_stream();
-        if !(is_all && data.len() <= SMALL) && !share.try_grow(data.len()) {
+        let is_small = is_all && data.len() <= SMALL;
+        if !is_small && !share.try_grow(data.len()) {
             return Err(ApiError::overloaded());
         }
         if is_all {
