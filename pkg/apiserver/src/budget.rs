@@ -5,7 +5,8 @@
 //! ```
 //!
 //! One user gets at most half of what ordinary users get together, and what keeps the cluster alive (nodes, the control
-//! plane's own programs, administrators) finds a part of its own: so nobody can take the memory of all.
+//! plane's own programs, administrators) finds a part of its own: so nobody can take the memory of all. The service
+//! accounts of a namespace are one user here, since whoever owns the namespace makes as many as it likes.
 
 use crate::auth::User;
 use parking_lot::Mutex;
@@ -25,7 +26,7 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct Taken {
     total: usize,
-    by_user: HashMap<String, usize>,
+    by_holder: HashMap<String, usize>,
 }
 
 /// What one request took; given back when it is dropped.
@@ -64,14 +65,14 @@ impl Share {
         let budget = &*self.budget;
         let mut taken = budget.taken.lock();
         let most = if is_of_the_cluster(&self.user) { budget.most } else { budget.most_of_ordinary() };
-        let of_user = taken.by_user.get(&self.user.name).copied().unwrap_or_default();
+        let of_user = taken.by_holder.get(holder(&self.user)).copied().unwrap_or_default();
         if taken.total + bytes > most || of_user + bytes > budget.most_of_one() {
             return false;
         }
         taken.total += bytes;
-        match taken.by_user.get_mut(&self.user.name) {
+        match taken.by_holder.get_mut(holder(&self.user)) {
             Some(of_user) => *of_user += bytes,
-            None => drop(taken.by_user.insert(self.user.name.clone(), bytes)),
+            None => drop(taken.by_holder.insert(holder(&self.user).to_owned(), bytes)),
         }
         self.bytes += bytes;
         true
@@ -100,10 +101,10 @@ impl Drop for Share {
         }
         let mut taken = self.budget.taken.lock();
         taken.total -= self.bytes;
-        if let Some(of_user) = taken.by_user.get_mut(&self.user.name) {
+        if let Some(of_user) = taken.by_holder.get_mut(holder(&self.user)) {
             *of_user -= self.bytes;
             if *of_user == 0 {
-                taken.by_user.remove(&self.user.name);
+                taken.by_holder.remove(holder(&self.user));
             }
         }
         drop(taken);
@@ -111,10 +112,21 @@ impl Drop for Share {
     }
 }
 
+/// Whose share a request takes: the user's, or that of all service accounts of its namespace.
+pub fn holder(user: &User) -> &str {
+    let account = user.name.strip_prefix(ACCOUNT).and_then(|account| account.split_once(':'));
+    account.map_or(&user.name, |(namespace, _)| &user.name[..ACCOUNT.len() + namespace.len()])
+}
+
+/// How the names of service accounts begin.
+const ACCOUNT: &str = "system:serviceaccount:";
+
 /// Whether somebody keeps the cluster alive: nodes, the control plane's programs, administrators.
 pub fn is_of_the_cluster(user: &User) -> bool {
-    user.groups.iter().any(|group| group == User::MASTERS || group == User::NODES)
-        || user.name.starts_with("system:kube-")
+    let is_one = |group: &String| {
+        group == User::MASTERS || group == User::NODES || group == "system:serviceaccounts:kube-system"
+    };
+    user.groups.iter().any(is_one) || user.name.starts_with("system:kube-")
 }
 
 #[cfg(test)]
@@ -141,7 +153,16 @@ mod tests {
         assert!(eve.try_grow(1));
         drop((trent, eve, node));
         let taken = budget.taken.lock();
-        assert_eq!((taken.total, taken.by_user.len()), (0, 0));
+        assert_eq!((taken.total, taken.by_holder.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_accounts_of_a_namespace_are_one() {
+        let check = |name: &str, expected: &str| assert_eq!(holder(&user(name, "")), expected);
+        check("mallory", "mallory");
+        check("system:serviceaccount:tenant:a", "system:serviceaccount:tenant");
+        check("system:serviceaccount:tenant:b", "system:serviceaccount:tenant");
+        check("system:serviceaccount:odd", "system:serviceaccount:odd");
     }
 
     #[tokio::test]

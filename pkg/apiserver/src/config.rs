@@ -1,6 +1,7 @@
 //! What an apiserver is told when it starts. Flags become this; nothing else does.
 
 use crate::services::ServiceRanges;
+use daemon::ConnectionLimits;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// How much memory requests in flight may take: their bodies, and what is made of them and for them.
     pub max_bytes_in_flight: usize,
+    /// How many connections there are, and how long each may keep the server waiting.
+    pub connections: ConnectionLimits,
 }
 
 /// How to reach etcd.
@@ -105,6 +108,7 @@ impl Config {
             max_mutating_requests_in_flight: 200,
             request_timeout: Duration::from_secs(60),
             max_bytes_in_flight: 256 * 1024 * 1024,
+            connections: ConnectionLimits::default(),
         }
     }
 

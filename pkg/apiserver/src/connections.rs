@@ -1,29 +1,42 @@
 //! Connections: accepted, secured, served, and at the end drained.
 
 use crate::auth::User;
+use crate::budget;
 use crate::handler;
 use crate::identity::{self, Credentials};
 use crate::server::{Server, StartError};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use daemon::{Doors, Peer, Watched};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 /// How long open requests get to finish at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// Requests at once on one HTTP/2 connection.
-const STREAMS_PER_CONNECTION: u32 = 1000;
 
 /// What is known of a client from its connection alone.
 pub struct Connection {
     /// Who its certificate says it is: nobody, somebody, or nobody to be believed.
     pub certificate: ClientCertificate,
+    /// What is counted of it.
+    peer: Arc<Peer>,
+}
+
+impl Connection {
+    /// One of its requests has shown who is there. The first one counts: whoever acts for others does so as itself.
+    pub fn identify(&self, user: &User) {
+        if self.peer.is_known() || user.name == User::ANONYMOUS {
+            return;
+        }
+        if budget::is_of_the_cluster(user) {
+            self.peer.is_of_cluster();
+        } else {
+            self.peer.is_user(budget::holder(user));
+        }
+    }
 }
 
 /// What a client showed.
@@ -45,23 +58,21 @@ pub async fn serve(
     ready: impl FnOnce(&Server),
 ) -> Result<(), StartError> {
     let acceptor = TlsAcceptor::from(credentials.tls.config.clone());
-    let mut http = daemon::http();
-    http.http2().max_concurrent_streams(STREAMS_PER_CONNECTION);
-    let http = Arc::new(http);
-    let graceful = GracefulShutdown::new();
+    let doors = Doors::new(server.config.connections.clone());
+    let connections = TaskTracker::new();
     tasks.spawn(identity::renew(server.clone(), credentials.clone()));
     ready(&server);
-    while let Some(stream) = daemon::accept(&listener, &server.shutdown).await {
-        let (server, credentials) = (server.clone(), credentials.clone());
-        let (acceptor, http, watcher) = (acceptor.clone(), http.clone(), graceful.watcher());
-        tokio::spawn(async move {
+    while let Some(connection) = doors.accept(&listener, &server.shutdown).await {
+        let (server, credentials, acceptor) = (server.clone(), credentials.clone(), acceptor.clone());
+        connections.spawn(async move {
             server.metrics.connections.fetch_add(1, Relaxed);
-            connection(&server, &credentials, stream, acceptor, &http, watcher).await;
+            serve_one(&server, &credentials, connection, &acceptor).await;
             server.metrics.connections.fetch_sub(1, Relaxed);
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await;
+    connections.close();
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, connections.wait()).await;
     tasks.close();
     server.streams.close();
     let ended = async {
@@ -72,21 +83,24 @@ pub async fn serve(
     Ok(())
 }
 
-async fn connection(
+async fn serve_one(
     server: &Arc<Server>,
     credentials: &Credentials,
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    http: &Builder<TokioExecutor>,
-    watcher: Watcher,
+    connection: daemon::Connection<Watched>,
+    acceptor: &TlsAcceptor,
 ) {
-    let Some(secured) = daemon::secure(&acceptor, stream).await else { return };
-    let certificate = identity::client_certificate(credentials, secured.get_ref().1.peer_certificates());
-    let connection = Arc::new(Connection { certificate });
-    let service = service_fn(|request| handler::handle(server.clone(), connection.clone(), request));
-    let serving =
-        watcher.watch(http.serve_connection_with_upgrades(TokioIo::new(secured), service).into_owned());
-    if let Err(error) = serving.await {
-        tracing::debug!(%error, "connection ended");
+    let Some(secured) = connection.secure(acceptor).await else { return };
+    let certificate = identity::client_certificate(credentials, secured.io().get_ref().1.peer_certificates());
+    let known = Arc::new(Connection { certificate, peer: secured.peer().clone() });
+    if let ClientCertificate::Valid(user) = &known.certificate {
+        known.identify(user);
     }
+    let answering = {
+        let server = server.clone();
+        move |request| {
+            let answer = handler::handle(server.clone(), known.clone(), request);
+            async move { answer.await.unwrap_or_else(|never: Infallible| match never {}) }
+        }
+    };
+    secured.serve(answering, &server.shutdown).await;
 }

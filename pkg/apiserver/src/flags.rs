@@ -3,6 +3,7 @@
 use crate::config::{Config, EtcdConfig};
 use crate::services::ServiceRanges;
 use clap::Parser;
+use daemon::ConnectionLimits;
 use jiff::SignedDuration;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -109,6 +110,15 @@ pub struct Flags {
     /// at most a little more than a third of it; who asks for more waits, or is told to try again.
     #[arg(long, default_value_t = 256 * 1024 * 1024)]
     max_inflight_bytes: usize,
+    /// How many connections there may be beside those of the cluster's own programs and administrators. Clients that
+    /// have not said who they are get an eighth of them, one address of these 1/32; one user, or the service accounts of
+    /// one namespace, a quarter. Who comes then takes the place of the oldest of whoever holds the most. Never more than
+    /// half of the files that the server may open.
+    #[arg(long, default_value_t = ConnectionLimits::default().most)]
+    max_connections: usize,
+    /// Requests at once on one HTTP/2 connection of a client with a certificate; others get a quarter of it.
+    #[arg(long, default_value_t = ConnectionLimits::default().streams)]
+    http2_max_streams_per_connection: u32,
     /// How long a request may take that does not last by its nature, as watches, logs and exec do.
     #[arg(long, default_value = "1m")]
     request_timeout: SignedDuration,
@@ -147,6 +157,11 @@ impl From<Flags> for Config {
             max_requests_in_flight: flags.max_requests_inflight,
             max_mutating_requests_in_flight: flags.max_mutating_requests_inflight,
             max_bytes_in_flight: flags.max_inflight_bytes,
+            connections: ConnectionLimits {
+                most: flags.max_connections,
+                streams: flags.http2_max_streams_per_connection,
+                ..ConnectionLimits::default()
+            },
             request_timeout: flags.request_timeout.unsigned_abs(),
             ..Config::new(flags.data_dir)
         }

@@ -85,6 +85,7 @@ async fn answer(
     let is_long_running = apiservices::is_long_running(&info, headers);
     let deadline = Deadline::new(&query, is_long_running, server.config.request_timeout)?;
     let user = identity::authenticate(server, connection, headers)?;
+    connection.identify(&user);
     let user = identity::impersonate(server, user, headers)?;
     authorize(server, &attributes(&user, &info))?;
     if let Some(backend) = server.api_services.route(&info) {

@@ -1,14 +1,12 @@
 //! Pages over plain HTTP, for programs that serve nothing else: `/healthz`, `/metrics` and the like.
 
-use crate::connections::{accept, http};
+use crate::connections::Doors;
+use crate::limits::ConnectionLimits;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -50,18 +48,26 @@ pub async fn serve_pages<Pages>(listener: TcpListener, shutdown: CancellationTok
 where
     Pages: Fn(&str) -> Option<Page> + Send + Sync + 'static,
 {
-    let pages = Arc::new(pages);
+    serve_pages_within(ConnectionLimits::small(), listener, shutdown, pages).await;
+}
+
+async fn serve_pages_within<Pages>(
+    limits: ConnectionLimits,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+    pages: Pages,
+) where
+    Pages: Fn(&str) -> Option<Page> + Send + Sync + 'static,
+{
+    let (pages, doors) = (Arc::new(pages), Doors::new(limits));
     let connections = TaskTracker::new();
-    while let Some(stream) = accept(&listener, &shutdown).await {
+    while let Some(connection) = doors.accept(&listener, &shutdown).await {
         let (pages, shutdown) = (pages.clone(), shutdown.clone());
         connections.spawn(async move {
-            let answer = service_fn(move |request: Request<Incoming>| {
-                let answer = answer(pages(request.uri().path()));
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            let http = http();
+            let page =
+                move |request: Request<Incoming>| std::future::ready(answer(pages(request.uri().path())));
             tokio::select! {
-                _ = http.serve_connection(TokioIo::new(stream), answer) => {}
+                () = connection.serve(page, &shutdown) => {}
                 () = shutdown.cancelled() => {}
             }
         });
@@ -96,6 +102,9 @@ fn answer(page: Option<Page>) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
     #[test]
     fn an_unhealthy_program_says_why() {
@@ -104,5 +113,31 @@ mod tests {
         assert_eq!(answer("/healthz"), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(answer("/metrics"), StatusCode::OK);
         assert_eq!(answer("/"), StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test]
+    async fn who_asks_nothing_holds_up_nobody() {
+        let second = Duration::from_secs(1);
+        let limits =
+            ConnectionLimits { headers: second, idle: second, most: 64, ..ConnectionLimits::small() };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let pages = |_: &str| Some(Page::plain(StatusCode::OK, "here"));
+        let serving = tokio::spawn(serve_pages_within(limits, listener, shutdown.clone(), pages));
+        let mut silent = Vec::new();
+        for sent in ["", "GET / HT", "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
+        {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            silent.push(stream);
+        }
+        for mut stream in silent {
+            let mut said = Vec::new();
+            let closed = tokio::time::timeout(second * 30, stream.read_to_end(&mut said)).await;
+            assert!(closed.is_ok(), "it is closed, after {:?}", String::from_utf8_lossy(&said));
+        }
+        shutdown.cancel();
+        serving.await.unwrap();
     }
 }

@@ -5,8 +5,12 @@
 //! ```
 
 mod connections;
+mod crowd;
 mod health;
+mod limits;
 mod memory;
+mod patience;
+mod watched;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -16,9 +20,11 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-pub use connections::{accept, http, secure};
+pub use connections::{Connection, Doors, Peer, accept};
 pub use health::{Page, serve_health, serve_pages};
 pub use hyper::StatusCode;
+pub use limits::ConnectionLimits;
+pub use watched::{ForPeople, Watched};
 
 /// What is logged of what all programs share. A watch that fails is told by pkg/client, once and in a line.
 const OTHERS: &str = "warn,kube_client=off,kube_runtime=error,client=info";
@@ -65,6 +71,7 @@ where
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    limits::raise_files();
     match block_on(pace, keep, flags, run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

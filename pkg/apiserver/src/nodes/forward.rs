@@ -7,6 +7,7 @@ use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::server::Server;
 use bytes::Bytes;
+use daemon::ForPeople;
 use futures::{Stream, StreamExt};
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST,
@@ -144,6 +145,7 @@ fn whole(head: http::response::Parts, body: Body) -> Answer {
     for name in HOP_BY_HOP {
         response.headers_mut().remove(name);
     }
+    response.extensions_mut().insert(ForPeople);
     Answer(response)
 }
 

@@ -41,6 +41,7 @@ pub async fn handle(server: &Arc<Server>, request: Forwarded<'_>) -> Result<Answ
     }
     let mut response = http::Response::new(forward::stream(server, answered.into_body()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response.extensions_mut().insert(daemon::ForPeople);
     Ok(Answer(response))
 }
 

@@ -4,6 +4,7 @@
 mod admission;
 mod apiservices;
 mod bad_input;
+mod connections;
 mod control_plane;
 mod conversions;
 mod crds;

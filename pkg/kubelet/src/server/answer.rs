@@ -58,6 +58,7 @@ pub fn stream(pieces: mpsc::Receiver<Bytes>) -> Answer {
     let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response.extensions_mut().insert(daemon::ForPeople);
     response
 }
 

@@ -5,16 +5,12 @@ use super::identity::{User, user_of_certificate};
 use super::route::{Query, Route};
 use super::tls::Serving;
 use super::{Server, forward, logs, node_logs, pods, stats, stream};
+use daemon::{Doors, Peer, Watched};
 use http::Request;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 /// How long requests get to finish at the end.
@@ -23,57 +19,47 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Serves until shutdown, then drains.
 pub async fn serve(server: Arc<Server>, serving: Serving, listener: TcpListener) {
     let acceptor = TlsAcceptor::from(serving.config.clone());
-    let http = Arc::new(daemon::http());
-    let graceful = GracefulShutdown::new();
+    let doors = Doors::new(server.connections.clone());
     let connections = tokio_util::task::TaskTracker::new();
-    while let Some(stream) = daemon::accept(&listener, &server.shutdown).await {
-        let (server, acceptor, http) = (server.clone(), acceptor.clone(), http.clone());
-        let watcher = graceful.watcher();
-        connections.spawn(async move { connection(&server, stream, acceptor, &http, watcher).await });
+    while let Some(connection) = doors.accept(&listener, &server.shutdown).await {
+        let (server, acceptor) = (server.clone(), acceptor.clone());
+        connections.spawn(async move { serve_one(&server, connection, acceptor).await });
     }
     drop(listener);
     server.streams.close();
     connections.close();
     let drained = async {
-        graceful.shutdown().await;
         server.streams.wait().await;
         connections.wait().await;
     };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
 }
 
-async fn connection(
-    server: &Arc<Server>,
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    http: &Builder<TokioExecutor>,
-    watcher: Watcher,
-) {
-    let Some(secured) = daemon::secure(&acceptor, stream).await else { return };
-    let chain = secured.get_ref().1.peer_certificates().unwrap_or_default();
+async fn serve_one(server: &Arc<Server>, connection: daemon::Connection<Watched>, acceptor: TlsAcceptor) {
+    let Some(secured) = connection.secure(&acceptor).await else { return };
+    let chain = secured.io().get_ref().1.peer_certificates().unwrap_or_default();
     let user = Arc::new(chain.first().and_then(|first| user_of_certificate(first)));
-    let service = service_fn(|request| {
-        let (server, user) = (server.clone(), user.clone());
-        async move {
-            Ok::<_, Infallible>(
-                handle(&server, (*user).as_ref(), request).await.unwrap_or_else(answer::refused),
-            )
+    let peer = secured.peer().clone();
+    let answering = {
+        let server = server.clone();
+        move |request| {
+            let (server, user, peer) = (server.clone(), user.clone(), peer.clone());
+            async move { handle(&server, (*user).as_ref(), &peer, request).await.unwrap_or_else(answer::refused) }
         }
-    });
-    let serving =
-        watcher.watch(http.serve_connection_with_upgrades(TokioIo::new(secured), service).into_owned());
-    if let Err(error) = serving.await {
-        tracing::debug!(error = %error, "connection ended");
-    }
+    };
+    secured.serve(answering, &server.shutdown).await;
 }
 
 async fn handle(
     server: &Arc<Server>,
     user: Option<&User>,
+    peer: &Peer,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let path = request.uri().path();
     server.identity.admit(user, request.method(), path, request.headers()).await?;
+    // Whoever may ask this node anything is the cluster's: its place is nobody else's to take.
+    peer.is_of_cluster();
     let route = Route::parse(request.method(), path)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
     match route {

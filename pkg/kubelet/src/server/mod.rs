@@ -27,6 +27,7 @@ mod summary;
 mod tls;
 
 use crate::provider::PodProvider;
+use daemon::ConnectionLimits;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// The node's own logs, as `/logs/` shows them.
     pub logs: PathBuf,
+    /// How many connections there are, and how long each may keep the kubelet waiting.
+    pub connections: ConnectionLimits,
 }
 
 impl Config {
@@ -72,6 +75,7 @@ impl Config {
             configz: Value::Null,
             idle_timeout: Duration::from_secs(4 * 60 * 60),
             logs: PathBuf::from("/var/log"),
+            connections: ConnectionLimits { most: 2048, ..ConnectionLimits::default() },
         }
     }
 }
@@ -86,6 +90,7 @@ pub(crate) struct Server {
     samples: samples::Samples,
     idle_timeout: Duration,
     logs: PathBuf,
+    connections: ConnectionLimits,
     /// Logs that are followed and streams that were upgraded.
     streams: TaskTracker,
     /// Cancelled when they are to end.
@@ -108,6 +113,7 @@ pub async fn run(
         samples: samples::Samples::default(),
         idle_timeout: config.idle_timeout,
         logs: config.logs,
+        connections: config.connections,
         streams: TaskTracker::new(),
         shutdown,
     });

@@ -5,6 +5,7 @@ use futures::{SinkExt, StreamExt};
 use kube::config::AuthInfo;
 use serde_json::{Value, json};
 use testing::in_time;
+use tokio::io::AsyncReadExt;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
@@ -41,6 +42,22 @@ async fn nobody_gets_in_without_a_name_and_a_permission() {
     http.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
     assert_eq!(with(&account).get("/metrics/resource").await.code, 200);
     assert_eq!(with(&account).get("/pods").await.code, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_says_nothing_keeps_nobody_out() {
+    let cluster = Cluster::start().await;
+    let (http, health) = (cluster.server.http(), format!("/api/v1/nodes/{NODE}/proxy/healthz"));
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(tokio::net::TcpStream::connect(cluster.node.address()).await.unwrap());
+    }
+    assert_eq!(http.get(&health).await.code, 200, "who comes now finds a place");
+    // One address has 64 places, and the oldest make room.
+    for stream in &mut silent[..36] {
+        let closed = in_time("the oldest are closed", stream.read(&mut [0])).await;
+        assert!(matches!(closed, Ok(0) | Err(_)));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -229,6 +229,11 @@ impl Node {
         self.dir.path().join(format!("{id}.log"))
     }
 
+    /// Where the kubelet itself is.
+    pub fn address(&self) -> SocketAddr {
+        self.served.address
+    }
+
     /// A client of the kubelet itself.
     pub fn client(&self, auth_info: AuthInfo) -> Http {
         let mut config = Config::new(format!("https://{}", self.served.address).parse().unwrap());
