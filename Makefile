@@ -52,7 +52,7 @@ down: ## take the cluster away again
 memory: ## show what the processes of the cluster on this machine take of its memory
 	scripts/memory
 
-fuzz: ## fuzz decoding, selectors and patches for a minute each (needs a nightly toolchain and cargo-fuzz)
+fuzz: ## fuzz paths, decoding, selectors and patches for a minute each (needs a nightly toolchain and cargo-fuzz)
 	@for t in $$(cd fuzz && $(CARGO) +nightly fuzz list); do (cd fuzz && $(CARGO) +nightly fuzz run --sanitizer none $$t -- -max_total_time=60) || exit 1; done
 
 packages:

@@ -195,6 +195,12 @@ pub struct Foreign {
 }
 
 impl Foreign {
+    /// Whether it said that a resource has namespaces, or has none.
+    pub fn is_namespaced(&self, plural: &str) -> Option<bool> {
+        let known = self.resources.iter().find(|resource| resource["resource"] == plural)?;
+        Some(known["scope"] == "Namespaced")
+    }
+
     /// Takes the resources from the list that it serves under its path.
     pub fn learn(&mut self, list: &Value) {
         let response_kind = |resource: &Value| {

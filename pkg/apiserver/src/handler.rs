@@ -9,10 +9,10 @@ use crate::error::{ApiError, Result};
 use crate::negotiate::{self, Wanted};
 use crate::nodes::{self, Forwarded, connect};
 use crate::registry::Resource;
-use crate::request::{Query, RequestInfo, Target};
+use crate::request::{self, Query, RequestInfo, Target};
 use crate::server::{Connection, Server};
 use crate::write::Part;
-use crate::{apiservices, health, identity, meta_paths, reviews, subresources, verbs};
+use crate::{apiservices, health, identity, meta_paths, reviews, scope, subresources, verbs};
 use api::kind::Verbs;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
@@ -21,14 +21,44 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::convert::Infallible;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Instant;
 
+/// A request that its user may make. The one value that both authorizers and those who answer read: what is served is
+/// what was permitted.
+pub struct PermittedRequest<'a> {
+    info: RequestInfo<'a>,
+    /// Who asks.
+    pub user: Arc<User>,
+}
+
+impl<'a> PermittedRequest<'a> {
+    /// Asks whether the user may.
+    fn ask(server: &Server, info: RequestInfo<'a>, user: Arc<User>) -> Result<PermittedRequest<'a>> {
+        authorize(server, &attributes(&user, &info))?;
+        Ok(PermittedRequest { info, user })
+    }
+
+    /// Whether the user may do this to the same as well; the refusal if not.
+    pub fn also(&self, server: &Server, verb: &'static str) -> Result<()> {
+        authorize(server, &Attributes { verb, ..attributes(&self.user, &self.info) })
+    }
+}
+
+impl<'a> Deref for PermittedRequest<'a> {
+    type Target = RequestInfo<'a>;
+
+    fn deref(&self) -> &RequestInfo<'a> {
+        &self.info
+    }
+}
+
 /// A request for a resource, understood and permitted.
 pub struct Call<'a> {
     /// What it asks.
-    pub info: &'a RequestInfo<'a>,
+    pub info: &'a PermittedRequest<'a>,
     /// Of what.
     pub target: &'a Target<'a>,
     /// With which parameters.
@@ -51,7 +81,7 @@ impl Call<'_> {
 
     /// Whether the user may also create what an update or a patch did not find.
     pub fn may_create(&self, server: &Server) -> Result<()> {
-        authorize(server, &Attributes { verb: "create", ..attributes(&self.user, self.info) })
+        self.info.also(server, "create")
     }
 }
 
@@ -78,24 +108,25 @@ async fn answer(
     body: Incoming,
 ) -> Result<Answer> {
     let uri = parts.uri.clone();
-    let (method, path, headers) = (&parts.method, uri.path(), &parts.headers);
+    let (method, headers) = (&parts.method, &parts.headers);
+    let path = &*request::decoded_path(uri.path())?;
     let query = Query::parse(uri.query())?;
-    let info = RequestInfo::parse(method, path, &query);
+    let info = RequestInfo::parse(method, path, &query)?;
     check_method(method, &info)?;
     let is_long_running = apiservices::is_long_running(&info, headers);
     let deadline = Deadline::new(&query, is_long_running, server.config.request_timeout)?;
     let user = identity::authenticate(server, connection, headers)?;
     connection.identify(&user);
     let user = identity::impersonate(server, user, headers)?;
-    authorize(server, &attributes(&user, &info))?;
-    if let Some(backend) = server.api_services.route(&info) {
+    let info = PermittedRequest::ask(server, info, user)?;
+    if let Some(backend) = server.api_services.route(&info)? {
         if is_long_running {
-            return backend.forward(server, &info, &user, parts, body.boxed_unsync()).await;
+            return backend.forward(server, &info, parts, body.boxed_unsync()).await;
         }
-        let mut share = server.bodies.share(&user);
+        let mut share = server.bodies.share(&info.user);
         let body = deadline.within(body::read(body, &mut share)).await?;
         let _permit = Permit::take(server, info.verb)?;
-        return backend.forward(server, &info, &user, parts, connect::whole(body)).await;
+        return backend.forward(server, &info, parts, connect::whole(body)).await;
     }
     let Some(target) = &info.target else {
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -111,11 +142,13 @@ async fn answer(
         .registry
         .get(target.group, target.version, target.resource)
         .ok_or_else(ApiError::no_such_path)?;
+    scope::check(&resource.kind, target, &info, method)?;
     if nodes::is_forwarded(target) {
-        let request = Forwarded { info: &info, target, query: &query, parts, user: &user };
+        let request = Forwarded { info: &info, target, query: &query, parts };
         return nodes::handle(server, &resource, request, body).await;
     }
     let wanted = Wanted::from_headers(headers, resource.kind.verbs != Verbs::CreateOnly);
+    let user = info.user.clone();
     let call =
         Call { info: &info, target, query: &query, headers, body: Bytes::new(), user, wanted: wanted? };
     answer_call(server, &resource, call, deadline, body).await
@@ -164,37 +197,24 @@ fn check_method(method: &Method, info: &RequestInfo<'_>) -> Result<()> {
 async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_>) -> Result<Answer> {
     let kind = &resource.kind;
     let target = call.target;
-    if kind.verbs == Verbs::CreateOnly {
-        return match call.info.verb {
-            "create" if target.name.is_empty() => reviews::handle(server, resource, call).await,
-            verb => Err(ApiError::method_not_allowed(kind, verb)),
-        };
+    match (kind.verbs, call.info.verb) {
+        (Verbs::CreateOnly, "create") => return reviews::handle(server, resource, call).await,
+        (Verbs::CreateOnly, verb) => return Err(ApiError::method_not_allowed(kind, verb)),
+        (Verbs::ReadOnly, _) => return nodes::usage::handle(server, resource, call).await,
+        (Verbs::All, _) if !target.subresource.is_empty() => {
+            return subresources::handle(server, resource, call).await;
+        }
+        (Verbs::All, _) => {}
     }
-    if kind.verbs == Verbs::ReadOnly {
-        return nodes::usage::handle(server, resource, call).await;
-    }
-    if !kind.namespaced() && !target.namespace.is_empty() && target.resource != "namespaces" {
-        return Err(ApiError::no_such_path());
-    }
-    if !target.subresource.is_empty() {
-        return subresources::handle(server, resource, call).await;
-    }
-    let needs_namespace = kind.namespaced() && target.namespace.is_empty();
     match call.info.verb {
-        "get" if !needs_namespace => verbs::get::handle(server, resource, call).await,
+        "get" => verbs::get::handle(server, resource, call).await,
         "list" => verbs::list::handle(server, resource, call).await,
         "watch" => verbs::watch::handle(server, resource, call).await,
-        "create" if target.name.is_empty() && !needs_namespace => {
-            verbs::create::handle(server, resource, call).await
-        }
-        "update" if !target.name.is_empty() && !needs_namespace => {
-            verbs::update::handle(server, resource, call, Part::Main).await
-        }
-        "patch" if !target.name.is_empty() && !needs_namespace => {
-            verbs::patch::handle(server, resource, call, Part::Main).await
-        }
-        "delete" if !needs_namespace => verbs::delete::handle(server, resource, call).await,
-        "deletecollection" if !needs_namespace && kind.delete_collection => {
+        "create" if target.is_collection => verbs::create::handle(server, resource, call).await,
+        "update" if !target.is_collection => verbs::update::handle(server, resource, call, Part::Main).await,
+        "patch" if !target.is_collection => verbs::patch::handle(server, resource, call, Part::Main).await,
+        "delete" => verbs::delete::handle(server, resource, call).await,
+        "deletecollection" if kind.delete_collection => {
             verbs::delete::handle_collection(server, resource, call).await
         }
         verb => Err(ApiError::method_not_allowed(kind, verb)),
@@ -213,9 +233,9 @@ pub fn attributes<'a>(user: &'a User, info: &'a RequestInfo<'a>) -> Attributes<'
         Some(target) => Attributes {
             version: target.version,
             subresource: target.subresource,
-            namespace: &target.namespace,
+            namespace: target.namespace,
             name: &target.name,
-            field_selector: &info.fields,
+            field_selector: info.fields_asked_for(),
             ..Attributes::resource(user, info.verb, target.group, target.resource)
         },
         None => Attributes::non_resource(user, info.verb, info.path),

@@ -54,6 +54,7 @@ pub mod registry;
 pub mod request;
 mod reseal;
 mod reviews;
+pub mod scope;
 pub mod server;
 mod services;
 pub mod storage;

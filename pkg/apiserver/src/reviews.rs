@@ -23,7 +23,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let context = call.context()?;
     let mut review = decode::object(kind, call.headers, &call.body, &context)?;
     if kind.namespaced() {
-        set_namespace(resource, &mut review, &call.target.namespace)?;
+        set_namespace(resource, &mut review, call.target.namespace)?;
     }
     let mut errors = Errors::new();
     (kind.validate)(&Field::root(&review), &mut errors);

@@ -5,6 +5,7 @@ use crate::answer::Answer;
 use crate::auth::User;
 use crate::client_tls::{self, Trust};
 use crate::error::{ApiError, Result};
+use crate::handler::PermittedRequest;
 use crate::nodes::{connect, endpoint_of, escaped, forward};
 use crate::request::RequestInfo;
 use crate::server::Server;
@@ -63,12 +64,11 @@ impl Backend {
     pub async fn forward(
         &self,
         server: &Arc<Server>,
-        info: &RequestInfo<'_>,
-        user: &User,
+        info: &PermittedRequest<'_>,
         parts: &mut Parts,
         body: connect::Sent,
     ) -> Result<Answer> {
-        if has_encoded_slash(info.path) {
+        if has_encoded_slash(parts.uri.path()) {
             return Err(ApiError::bad_request("the path must not contain an encoded slash"));
         }
         let unavailable = || ApiError::unavailable("service unavailable");
@@ -82,7 +82,7 @@ impl Backend {
         })?;
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let request = forward::request(parts, path, Some(body))?;
-        let asking = self.send(server, (&host, port), request, user);
+        let asking = self.send(server, (&host, port), request, &info.user);
         let answer = match patience(info, &parts.headers) {
             Some(longest) => tokio::time::timeout(longest, asking).await.map_err(|_| {
                 ApiError::timeout("Timeout: request did not complete within the allotted timeout")
@@ -190,7 +190,7 @@ mod tests {
     fn nobody_waits_without_end_but_who_wants_to() {
         let check = |path: &str, query: &str, expected: Option<Duration>| {
             let query = Query::parse(Some(query)).unwrap();
-            let info = RequestInfo::parse(&Method::GET, path, &query);
+            let info = RequestInfo::parse(&Method::GET, path, &query).unwrap();
             assert_eq!(patience(&info, &HeaderMap::new()), expected, "{path}");
         };
         check("/apis/a/v1", "", Some(DISCOVERY_TIMEOUT));

@@ -20,10 +20,11 @@ mod look;
 pub use keep::keep;
 
 use crate::discovery::Foreign;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::nodes::forward;
 use crate::registry::Resource;
 use crate::request::RequestInfo;
+use crate::scope;
 use crate::server::Server;
 use crate::storage::Change;
 use api::{Value, object};
@@ -60,14 +61,25 @@ impl ApiServices {
         self.now.read().clone()
     }
 
-    /// Who answers a request, if somebody else does.
-    pub fn route(&self, info: &RequestInfo<'_>) -> Option<Arc<Backend>> {
+    /// Who answers a request, if somebody else does. A resource that they say has no namespaces is not below one for them
+    /// either.
+    pub fn route(&self, info: &RequestInfo<'_>) -> Result<Option<Arc<Backend>>> {
         let table = self.now.read();
         if table.backends.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let (group, version) = version_of(info)?;
-        table.find(group, version).map(|(_, backend)| backend.clone())
+        let Some((foreign, backend)) =
+            version_of(info).and_then(|(group, version)| table.find(group, version))
+        else {
+            return Ok(None);
+        };
+        let namespaced = info.target.as_ref().and_then(|target| foreign.is_namespaced(target.resource));
+        match (namespaced, &info.target) {
+            (Some(namespaced), Some(target)) if !scope::fits(namespaced, target) => {
+                Err(ApiError::no_such_path())
+            }
+            _ => Ok(Some(backend.clone())),
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Table)) {
@@ -190,8 +202,8 @@ mod tests {
 
     /// Whether somebody else answers a GET.
     fn check(services: &ApiServices, path: &str, expected: bool) {
-        let info = RequestInfo::parse(&Method::GET, path, &Query::default());
-        assert_eq!(services.route(&info).is_some(), expected, "{path}");
+        let info = RequestInfo::parse(&Method::GET, path, &Query::default()).unwrap();
+        assert_eq!(services.route(&info).unwrap().is_some(), expected, "{path}");
     }
 
     #[test]
@@ -226,7 +238,7 @@ mod tests {
     fn what_waits_is_not_hurried() {
         let check = |path: &str, query: &str, expected: bool| {
             let query = Query::parse(Some(query)).unwrap();
-            let info = RequestInfo::parse(&Method::GET, path, &query);
+            let info = RequestInfo::parse(&Method::GET, path, &query).unwrap();
             assert_eq!(is_long_running(&info, &HeaderMap::new()), expected, "{path}");
         };
         check("/apis/a.example.com/v1/things", "", false);
@@ -235,7 +247,8 @@ mod tests {
         check("/apis/a.example.com/v1/things/x/status", "", false);
         let headers = [("connection", "Upgrade"), ("upgrade", "websocket")];
         let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-        let info = RequestInfo::parse(&Method::GET, "/apis/a.example.com/v1/things", &Query::default());
+        let info =
+            RequestInfo::parse(&Method::GET, "/apis/a.example.com/v1/things", &Query::default()).unwrap();
         assert!(is_long_running(&info, &HeaderMap::from_iter(headers)));
     }
 }

@@ -1,6 +1,7 @@
 //! SubjectAccessReviews in their four forms: somebody asks whether somebody may.
 
 use super::{Attributes, Authorizer, User};
+use api::selector::Term;
 use serde_json::{Value, json};
 
 /// The user whom the `spec` of a SubjectAccessReview (or LocalSubjectAccessReview) asks about.
@@ -47,11 +48,11 @@ pub fn access_review(authorizer: &Authorizer, spec: &Value, user: &User) -> Valu
 }
 
 /// The requirements that say `field=value`; the others restrict nothing that anybody looks at.
-fn equalities(requirements: &Value) -> Vec<(String, String)> {
+fn equalities(requirements: &Value) -> Vec<Term> {
     let list = requirements.as_array().into_iter().flatten();
     list.filter_map(|requirement| match &strings(&requirement["values"])[..] {
         [value] if requirement["operator"] == "In" => {
-            Some((text(&requirement["key"]).to_owned(), value.clone()))
+            Some(Term { field: text(&requirement["key"]).into(), equal: true, value: value.as_str().into() })
         }
         _ => None,
     })

@@ -1,6 +1,7 @@
 //! What somebody wants to do, as far as deciding about it needs.
 
 use super::User;
+use api::selector::Term;
 
 /// A request, seen by those who decide. Borrowed: it is made and looked at with every request.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +22,8 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     /// The object's name; of a list, the name that a field selector `metadata.name=` restricts it to.
     pub name: &'a str,
-    /// The requirements `field=value` of the field selector.
-    pub field_selector: &'a [(String, String)],
+    /// What the field selector asks for.
+    pub field_selector: &'a [Term],
     /// The path, of what is no resource.
     pub path: &'a str,
     /// Whether a resource is asked for.

@@ -39,7 +39,7 @@ impl Place {
 
 /// The pod that a request is about.
 pub fn pod(server: &Server, target: &Target<'_>) -> Result<Value> {
-    let found = server.lookup("", "pods", &target.namespace, &target.name);
+    let found = server.lookup("", "pods", target.namespace, &target.name);
     found.ok_or_else(|| ApiError::not_found(&server.kind("", "pods"), &target.name))
 }
 
@@ -285,15 +285,15 @@ fn is_reachable(ip: IpAddr) -> bool {
 pub fn service_place(server: &Server, target: &Target<'_>) -> Result<Place> {
     let invalid = || ApiError::bad_request(format!("invalid service request {:?}", target.name));
     let (scheme, name, port) = split(&target.name).ok_or_else(invalid)?;
-    let service = server.lookup("", "services", &target.namespace, name);
+    let service = server.lookup("", "services", target.namespace, name);
     let service = service.ok_or_else(|| ApiError::not_found(&server.kind("", "services"), name))?;
     let port = port_name(&service, name, port)?;
-    let slices = slices(server, &target.namespace, name);
+    let slices = slices(server, target.namespace, name);
     // We only go to addresses that are those of a pod.
     let is_pod = |reference: &Value, address: &str| {
         text(reference, "kind") == "Pod"
             && server
-                .lookup("", "pods", &target.namespace, text(reference, "name"))
+                .lookup("", "pods", target.namespace, text(reference, "name"))
                 .is_some_and(|pod| has_address(&pod, address))
     };
     let Some((host, port)) = any(endpoints(&slices, &port, is_pod)) else {

@@ -25,12 +25,11 @@ pub use usage::Usages;
 use crate::admission::Operation;
 use crate::admission::question::{self, Question};
 use crate::answer::{self, Answer};
-use crate::auth::{Attributes, User};
 use crate::context::Context;
 use crate::error::{ApiError, Result};
-use crate::handler::{attributes, authorize};
+use crate::handler::PermittedRequest;
 use crate::registry::Resource;
-use crate::request::{Query, RequestInfo, Target};
+use crate::request::{Query, Target};
 use crate::server::Server;
 use api::Value;
 use http::header::{HOST, HeaderValue, LOCATION};
@@ -53,15 +52,13 @@ pub fn is_forwarded(target: &Target<'_>) -> bool {
 /// A request for somebody else, understood and permitted.
 pub struct Forwarded<'a> {
     /// What it asks.
-    pub info: &'a RequestInfo<'a>,
+    pub info: &'a PermittedRequest<'a>,
     /// Of what.
     pub target: &'a Target<'a>,
     /// With which parameters.
     pub query: &'a Query,
     /// As it came.
     pub parts: &'a mut Parts,
-    /// Who asks.
-    pub user: &'a Arc<User>,
 }
 
 /// Answers with what others answer.
@@ -87,14 +84,15 @@ pub async fn handle(
 /// Asks others whether the connection may be made.
 async fn ask_others(server: &Server, resource: &Resource, request: &Forwarded<'_>) -> Result<()> {
     let (target, query) = (request.target, request.query);
-    let context = Context::new(request.user.clone(), query, &request.parts.headers, jiff::Timestamp::now())?;
+    let context =
+        Context::new(request.info.user.clone(), query, &request.parts.headers, jiff::Timestamp::now())?;
     let options = location::connect_options(target, query);
     let kind = options["kind"].as_str().unwrap_or_default().to_owned();
     let question = Question {
         subresource: target.subresource,
         takes: Some(("", "v1", &kind)),
         name: &target.name,
-        namespace: &target.namespace,
+        namespace: target.namespace,
         ..Question::about(server, &context, Operation::Connect, &resource.kind, &Value::Null)
     };
     question::ask_all(&question, Some(&mut options.clone()), None).await
@@ -102,7 +100,7 @@ async fn ask_others(server: &Server, resource: &Resource, request: &Forwarded<'_
 
 /// exec, attach and port-forward: whoever may only read may not begin one, although a WebSocket begins with a GET.
 async fn stream(server: &Arc<Server>, request: Forwarded<'_>) -> Result<Answer> {
-    authorize(server, &Attributes { verb: "create", ..attributes(request.user, request.info) })?;
+    request.info.also(server, "create")?;
     let pod = location::pod(server, request.target)?;
     let path = location::stream(&pod, request.target.subresource, request.query)?;
     let node = location::node_of(server, &pod)?;
@@ -123,12 +121,14 @@ async fn proxy(server: &Arc<Server>, request: Forwarded<'_>, body: Incoming) -> 
         _ => location::node_place(server, request.target)?,
     };
     let (path, query) = (request.parts.uri.path(), request.parts.uri.query());
-    let rest = path_after_proxy(path);
+    let rest = request.target.rest(path);
     let is_read = matches!(request.parts.method, Method::GET | Method::HEAD);
     if rest.is_empty() && is_read && !forward::is_upgrade(&request.parts.headers) {
         return Ok(redirect(&with_query(&format!("{path}/"), query)));
     }
-    let wanted = with_query(if rest.is_empty() { "/" } else { rest }, query);
+    // The slash that it begins with may have come encoded.
+    let after = ["/", "%2F", "%2f"].iter().find_map(|slash| rest.strip_prefix(slash)).unwrap_or(rest);
+    let wanted = with_query(&format!("/{after}"), query);
     let sent = forward::request(request.parts, &wanted, Some(body.boxed_unsync()))?;
     let answer = connect::send(server, &place, sent).await;
     let answer =
@@ -140,20 +140,6 @@ async fn proxy(server: &Arc<Server>, request: Forwarded<'_>, body: Incoming) -> 
     let (prefix, authority) = (&path[..path.len() - rest.len()], place.authority());
     let links = Links { prefix, hosts: [host, &authority] };
     Ok(forward::page(server, answer, &links).await)
-}
-
-/// What follows `/proxy` in the path, with its slashes.
-fn path_after_proxy(path: &str) -> &str {
-    // Namespaces and names cannot hold a slash, so that the first one is the subresource.
-    let mut at = 0;
-    let segments = if path.contains("/namespaces/") { 7 } else { 5 };
-    for _ in 0..segments {
-        match path[at + 1..].find('/') {
-            Some(next) => at += next + 1,
-            None => return "",
-        }
-    }
-    &path[at..]
 }
 
 fn with_query(path: &str, query: Option<&str>) -> String {
@@ -169,24 +155,5 @@ fn redirect(to: &str) -> Answer {
     match HeaderValue::from_str(to) {
         Ok(to) => moved.with_header(LOCATION, to),
         Err(_) => moved,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_follows_the_proxy_is_kept_as_it_is() {
-        for (path, expected) in [
-            ("/api/v1/nodes/n/proxy", ""),
-            ("/api/v1/nodes/n/proxy/", "/"),
-            ("/api/v1/nodes/n/proxy/stats/summary", "/stats/summary"),
-            ("/api/v1/namespaces/a/pods/p:80/proxy/x//y/", "/x//y/"),
-            ("/api/v1/namespaces/a/services/https:s:web/proxy/namespaces/%2F", "/namespaces/%2F"),
-            ("/api/v1/namespaces/a/services/s/proxy", ""),
-        ] {
-            assert_eq!(path_after_proxy(path), expected, "{path}");
-        }
     }
 }

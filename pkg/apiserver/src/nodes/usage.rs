@@ -84,21 +84,17 @@ async fn ask(server: &Arc<Server>, node: &str) -> Result<Value> {
 /// Answers get and list.
 pub async fn handle(server: &Arc<Server>, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
     let (kind, target) = (&*resource.kind, call.target);
-    let is_one = call.info.verb == "get" && !(kind.namespaced() && target.namespace.is_empty());
-    if !target.subresource.is_empty() {
-        return Err(ApiError::no_such_path());
-    }
-    if !is_one && call.info.verb != "list" {
-        return Err(ApiError::method_not_allowed(kind, call.info.verb));
-    }
     server.catch_up().await?;
     let measured = server.registry.built_in("", &kind.plural);
-    let scope = list::scope(&measured.kind, call)?;
-    let listing = measured.cache.list(&scope, Page::default())?;
+    let listed = match call.info.verb {
+        "get" => measured.cache.get(target.namespace, &target.name).into_iter().collect(),
+        "list" => measured.cache.list(&list::scope(&measured.kind, call)?, Page::default())?.objects,
+        verb => return Err(ApiError::method_not_allowed(kind, verb)),
+    };
     let objects: Vec<Value> =
-        listing.objects.iter().filter_map(|object| serde_json::from_slice(object.as_json()).ok()).collect();
+        listed.iter().filter_map(|object| serde_json::from_slice(object.as_json()).ok()).collect();
     let used = of_objects(server, &objects, kind.namespaced()).await;
-    if !is_one {
+    if call.info.verb == "list" {
         return list::shaped(kind, call, used, json!({}));
     }
     let one = used.into_iter().next().ok_or_else(|| ApiError::not_found(kind, &target.name))?;

@@ -30,7 +30,7 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
             subresource: "binding",
             takes: Some(("", "v1", "Binding")),
             name: &name,
-            namespace: &call.target.namespace,
+            namespace: call.target.namespace,
             ..Question::about(server, &context, Operation::Create, &pods.kind, &Value::Null)
         };
         Box::pin(question::ask_all(&question, Some(&mut binding), None)).await?;
@@ -42,7 +42,7 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
     let uid = object::meta(&binding, "uid").unwrap_or_default();
     let at = time::rfc3339(context.now);
     server
-        .modify(pods, &call.target.namespace, &name, context.dry_run, |pod| {
+        .modify(pods, call.target.namespace, &name, context.dry_run, |pod| {
             check(pods, pod, uid)?;
             Ok(Change::Put(Box::new(bound(pod, &binding, node, &at)), Vec::new()))
         })

@@ -23,7 +23,7 @@ pub async fn handle(server: &Server, pods: &Resource, call: &Call<'_>) -> Result
     let mut eviction = decode::document(call.headers, &call.body)?.value;
     let mut options = DeleteOptions::parse(eviction.get("deleteOptions"), call.query)?;
     context.dry_run |= options.dry_run;
-    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let (namespace, name) = (call.target.namespace, &*call.target.name);
     let pod = server.read(pods, namespace, name).await?.object;
     if !question::nobody_is_asked(server) && eviction.is_object() {
         eviction["apiVersion"] = "policy/v1".into();

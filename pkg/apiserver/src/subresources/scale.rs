@@ -44,7 +44,7 @@ pub async fn handle(
     call: &Call<'_>,
     paths: &Paths<'_>,
 ) -> Result<Answer> {
-    let namespace = update::namespace_of(&resource.kind, &call.target.namespace);
+    let namespace = update::namespace_of(&resource.kind, call.target.namespace);
     if call.info.verb == "get" {
         let current = server.read(resource, namespace, &call.target.name).await?.object;
         return answer::formatted(call, StatusCode::OK, &scale_of(&current, paths));
@@ -69,7 +69,7 @@ pub async fn handle(
         None => decode::document(call.headers, &call.body)?.value,
         Some(_) => decode::yaml(&call.body)?.value,
     };
-    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let (namespace, name) = (call.target.namespace, &*call.target.name);
     let updated = update::change(server, resource, namespace, name, Part::Scale, &context, |current| {
         let wanted = match patch_type {
             None => body.clone(),

@@ -23,7 +23,7 @@ pub async fn handle(server: &Server, accounts: &Resource, call: &Call<'_>) -> Re
     }
     request["kind"] = "TokenRequest".into();
     request["apiVersion"] = "authentication.k8s.io/v1".into();
-    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let (namespace, name) = (call.target.namespace, &*call.target.name);
     name_request(&mut request, namespace, name);
     token::set_defaults(&mut request);
     admission::admit(server, Operation::Create, accounts, "token", &context, &mut request, None)?;

@@ -26,7 +26,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let kind = &*resource.kind;
     let context = call.context()?;
     let body = decode::object(kind, call.headers, &call.body, &context)?;
-    create(server, resource, body, &call.target.namespace, &context).await?.answer(resource, call, &context)
+    create(server, resource, body, call.target.namespace, &context).await?.answer(resource, call, &context)
 }
 
 /// An object that was created (or would have been, in a dry run).

@@ -26,7 +26,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         context.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
     }
     let outcome =
-        delete(server, resource, &call.target.namespace, &call.target.name, &options, &context).await?;
+        delete(server, resource, call.target.namespace, &call.target.name, &options, &context).await?;
     match outcome {
         Outcome::Removed(object) if !returns_object(kind) => {
             let status = json!({

@@ -16,7 +16,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// Answers with the object.
 pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
     wait_for(server, call.query.get("resourceVersion")).await?;
-    let (namespace, name) = (namespace_of(&resource.kind, &call.target.namespace), &*call.target.name);
+    let (namespace, name) = (namespace_of(&resource.kind, call.target.namespace), &*call.target.name);
     let object =
         resource.cache.get(namespace, name).ok_or_else(|| ApiError::not_found(&resource.kind, name))?;
     if call.wanted.is_plain() && resource.is_ready_made(object.as_json()) {

@@ -13,7 +13,7 @@ use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::{in_version, parse};
 use crate::verbs::get::{parse_version, wait_for};
-use api::selector::{FieldSelector, LabelSelector, Term};
+use api::selector::{LabelSelector, Term};
 use api::{Kind, Value, table};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -174,13 +174,7 @@ pub fn scope(kind: &Kind, call: &Call<'_>) -> Result<Scope> {
         Some(text) => LabelSelector::parse(text).map_err(|error| ApiError::bad_request(error.to_string()))?,
         None => LabelSelector::everything(),
     };
-    let mut text = call.query.get("fieldSelector").unwrap_or_default().to_owned();
-    if !call.target.name.is_empty() && !text.contains("metadata.name=") {
-        // A watch of one object by its path.
-        let separator = if text.is_empty() { "" } else { "," };
-        text = format!("{text}{separator}metadata.name={}", call.target.name);
-    }
-    let fields = FieldSelector::parse(&text).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let fields = &call.info.fields;
     for term in fields.terms() {
         let known = matches!(&*term.field, "metadata.name" | "metadata.namespace")
             || kind.selectable_fields.iter().any(|path| **path == *term.field);
@@ -191,7 +185,7 @@ pub fn scope(kind: &Kind, call: &Call<'_>) -> Result<Scope> {
     let stored = |term: &Term| Term { field: kind.stored_path(&term.field).into(), ..term.clone() };
     let fields = fields.terms().iter().map(stored).collect();
     let namespace =
-        Some(&*call.target.namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
+        Some(call.target.namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
     Ok(Scope { namespace: namespace.map(Into::into), labels, fields })
 }
 

@@ -33,7 +33,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
     let mut context = call.context()?;
     context.patch = Some(String::from_utf8_lossy(&call.body).into_owned());
     let body = decode::patch(&call.body)?;
-    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let (namespace, name) = (call.target.namespace, &*call.target.name);
     let patched = update::change(server, resource, namespace, name, part, &context, |current| {
         patched(&resource.kind, current, patch_type, &body, &context)
     })
@@ -75,7 +75,7 @@ async fn apply(server: &Server, resource: &Resource, call: &Call<'_>, part: Part
         patch::check_fields(kind.schema(), &decoded.value)?;
     }
     let applied = decode::checked(kind, decoded, &context)?;
-    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let (namespace, name) = (call.target.namespace, &*call.target.name);
     let mut named = applied.clone();
     if object::name(&named).is_empty() {
         object::object_mut(&mut named, "metadata").insert("name".into(), name.into());

@@ -18,7 +18,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>, part:
     let kind = &*resource.kind;
     let context = call.context()?;
     let mut body = decode::object(kind, call.headers, &call.body, &context)?;
-    let (namespace, name) = (&*call.target.namespace, &*call.target.name);
+    let (namespace, name) = (call.target.namespace, &*call.target.name);
     check_identity(kind, &body, namespace, name)?;
     set_namespace(kind, &mut body, namespace);
     let updated = change(server, resource, namespace, name, part, &context, |current| {

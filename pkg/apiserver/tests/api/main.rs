@@ -21,6 +21,7 @@ mod merge_keys;
 mod patches;
 mod policies;
 mod python;
+mod scope;
 mod secured;
 mod services;
 mod shapes;

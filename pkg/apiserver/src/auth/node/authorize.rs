@@ -192,7 +192,7 @@ fn csi_node(node: &str, attributes: &Attributes<'_>) -> Result<(), String> {
 }
 
 fn selects(attributes: &Attributes<'_>, field: &str, value: &str) -> bool {
-    attributes.field_selector.iter().any(|(own, wanted)| own == field && wanted == value)
+    attributes.field_selector.iter().any(|term| term.equal && &*term.field == field && &*term.value == value)
 }
 
 #[cfg(test)]

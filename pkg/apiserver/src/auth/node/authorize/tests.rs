@@ -1,5 +1,6 @@
 use super::*;
 use crate::auth::User;
+use api::selector::FieldSelector;
 use serde_json::{Value, json};
 
 fn graph() -> Graph {
@@ -53,16 +54,12 @@ fn decide(graph: &Graph, user: &User, what: &str) -> Option<String> {
     let (group, resource) = words[1].split_once(':').unwrap_or(("", words[1]));
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let word = |at: usize| words.get(at).copied().filter(|word| *word != "-").unwrap_or_default();
-    let selector: Vec<(String, String)> = word(4)
-        .split_once('=')
-        .map(|(field, value)| (field.to_owned(), value.to_owned()))
-        .into_iter()
-        .collect();
+    let selector = FieldSelector::parse(word(4)).unwrap();
     let attributes = Attributes {
         subresource,
         namespace: word(2),
         name: word(3),
-        field_selector: &selector,
+        field_selector: selector.terms(),
         ..Attributes::resource(user, words[0], group, resource)
     };
     let decision = graph.authorize(&attributes);
