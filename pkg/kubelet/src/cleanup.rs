@@ -18,8 +18,8 @@ pub async fn cleanup(config: &Config, images: &[&str]) -> Result<usize, Error> {
     if let RuntimeConfig::Containerd { socket } = &config.runtime {
         let runtime = containerd(socket, config)?;
         let pods = runtime.pods().await.map_err(Error::Runtime)?;
-        for sandbox in pods.iter().flat_map(|pod| &pod.sandboxes) {
-            runtime.remove_sandbox(&sandbox.id).await.map_err(Error::Runtime)?;
+        for sandbox in pods.iter().flat_map(|pod| pod.all_sandboxes()) {
+            runtime.remove_sandbox(sandbox).await.map_err(Error::Runtime)?;
         }
         runtime.remove_orphans().await;
         for name in images {
@@ -66,7 +66,8 @@ fn unmount_below(folder: &Path) -> std::io::Result<()> {
 fn mounts_below(table: &str, folder: &Path) -> Vec<PathBuf> {
     let paths = table.lines().filter_map(|line| line.split(' ').nth(4));
     let paths = paths.map(|path| PathBuf::from(path.replace("\\040", " ").replace("\\011", "\t")));
-    paths.filter(|path| path.starts_with(folder)).collect()
+    // The folder itself may be a file system of its own, which is not ours to unmount.
+    paths.filter(|path| path.starts_with(folder) && path != folder).collect()
 }
 
 #[cfg(test)]
@@ -77,7 +78,8 @@ mod tests {
     fn only_what_is_mounted_below_the_folder_is_unmounted() {
         let table = "1 2 8:1 / / rw - ext4 /dev/a rw\n\
                      3 1 0:5 / /var/lib/kubelet/pods/x/v\\0401 rw - tmpfs tmpfs rw\n\
-                     4 1 0:6 / /var/lib/kubelet2 rw - tmpfs tmpfs rw\n";
+                     4 1 0:6 / /var/lib/kubelet2 rw - tmpfs tmpfs rw\n\
+                     5 1 8:2 / /var/lib/kubelet rw - ext4 /dev/b rw\n";
         assert_eq!(
             mounts_below(table, Path::new("/var/lib/kubelet")),
             [PathBuf::from("/var/lib/kubelet/pods/x/v 1")]

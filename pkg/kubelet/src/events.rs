@@ -35,6 +35,12 @@ impl Events {
         self.send(reference(pod, Some(name)), EventType::Warning, reason, message.into());
     }
 
+    /// A probe has something to say. It says so each time; the log only hears when its verdict changes.
+    pub fn probe(&self, pod: &Pod, name: &str, reason: &str, message: String) {
+        tracing::debug!(pod = pod.metadata.name, container = name, reason, "{message}");
+        self.record(reference(pod, Some(name)), EventType::Warning, reason, message);
+    }
+
     /// About the node itself.
     pub fn node(&self, node: &str, event_type: EventType, reason: &str, message: impl Into<String>) {
         self.send(node_reference(node), event_type, reason, message.into());
@@ -46,6 +52,10 @@ impl Events {
             EventType::Normal => tracing::debug!(object = name, reason, "{message}"),
             EventType::Warning => tracing::warn!(object = name, reason, "{message}"),
         }
+        self.record(about, event_type, reason, message);
+    }
+
+    fn record(&self, about: ObjectReference, event_type: EventType, reason: &str, message: String) {
         if let Some(recorder) = &self.recorder {
             recorder.event(about, event_type, reason, message);
         }

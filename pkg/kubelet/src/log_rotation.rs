@@ -117,6 +117,15 @@ fn rotated(log: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The file that a log was before its last rotation: those before it are packed.
+pub(crate) fn before_rotation(log: &Path) -> Option<PathBuf> {
+    let prefix = format!("{}.", log.file_name()?.to_string_lossy());
+    let entries = std::fs::read_dir(log.parent()?).ok()?.flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let plain = names.filter(|name| name.strip_prefix(&prefix).is_some_and(|stamp| !stamp.contains('.')));
+    Some(log.with_file_name(plain.max()?))
+}
+
 fn pack(path: &Path) -> Result<()> {
     let half = PathBuf::from(format!("{}.tmp", path.display()));
     let mut encoder =

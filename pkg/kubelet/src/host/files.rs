@@ -135,11 +135,11 @@ pub(super) fn forget(paths: &Paths, pod: &PodRef) {
     remove_dangling_links(paths);
 }
 
-/// Removes all of pods that are not among these.
-pub(super) fn sweep(paths: &Paths, known: &std::collections::BTreeSet<String>) {
+/// Removes all of pods that are not known. It is asked of each when its things have been found.
+pub(super) fn sweep(paths: &Paths, is_known: impl Fn(&str) -> bool) {
     for entry in std::fs::read_dir(paths.root.join("pods")).into_iter().flatten().flatten() {
         let uid = entry.file_name().to_string_lossy().into_owned();
-        if !known.contains(&uid)
+        if !is_known(&uid)
             && let Err(error) = crate::volumes::remove_tree(&entry.path())
         {
             tracing::warn!(uid, %error, "remove what a pod left");
@@ -148,17 +148,22 @@ pub(super) fn sweep(paths: &Paths, known: &std::collections::BTreeSet<String>) {
     for entry in std::fs::read_dir(&paths.pod_logs).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let uid = name.rsplit('_').next().unwrap_or_default();
-        if name.matches('_').count() >= 2 && !known.contains(uid) {
+        if name.matches('_').count() >= 2 && !is_known(uid) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
     // What a crash left beside one is nobody's either.
     for entry in std::fs::read_dir(paths.root.join(LAST_STATUSES)).into_iter().flatten().flatten() {
-        if !known.contains(&*entry.file_name().to_string_lossy()) {
+        if !is_known(last_status_of(&entry.file_name().to_string_lossy())) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
     remove_dangling_links(paths);
+}
+
+/// Whose last status a file is, or is to become.
+fn last_status_of(file: &str) -> &str {
+    file.split('.').next().unwrap_or(file)
 }
 
 /// Links whose log is gone.
@@ -187,7 +192,7 @@ mod tests {
             keep_status(&paths, uid, &PodStatus::default()).expect("written");
             keep_status(&paths, uid, &status).expect("written again");
         }
-        sweep(&paths, &["a".to_owned()].into());
+        sweep(&paths, |uid| uid == "a");
         assert_eq!((kept_status(&paths, "a"), kept_status(&paths, "b")), (Some(status), None));
         forget(&paths, &PodRef { namespace: "n".into(), name: "p".into(), uid: "a".into() });
         assert_eq!(kept_status(&paths, "a"), None);

@@ -136,10 +136,10 @@ impl Host {
         tokio::task::spawn_blocking(move || crate::volumes::remove_tree(&dir)).await?
     }
 
-    /// Removes what is left of pods that are not among these.
-    pub(crate) async fn sweep(&self, known: std::collections::BTreeSet<String>) {
+    /// Removes what is left of pods whose uid is not known.
+    pub(crate) async fn sweep(&self, is_known: impl Fn(&str) -> bool + Send + 'static) {
         let paths = self.paths.clone();
-        let swept = tokio::task::spawn_blocking(move || files::sweep(&paths, &known)).await;
+        let swept = tokio::task::spawn_blocking(move || files::sweep(&paths, is_known)).await;
         if let Err(error) = swept {
             tracing::warn!(%error, "remove what pods left");
         }

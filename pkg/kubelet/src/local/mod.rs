@@ -42,6 +42,8 @@ use tokio_util::task::TaskTracker;
 
 /// A runtime that does not answer is asked again after this long.
 const RUNTIME_RETRY: Duration = Duration::from_secs(1);
+/// How often what is there is compared with what should be.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// A runtime that takes longer to say its version is as good as away.
 const RUNTIME_ANSWERS: Duration = Duration::from_secs(10);
 
@@ -172,7 +174,7 @@ impl LocalNode {
     }
 
     /// Ends what the runtime runs and nobody wants, and removes what is left of pods that are gone. Says whether it
-    /// could be done.
+    /// could be done. What is there is listed first and compared then: a pod is in the table before anything is made of it.
     async fn sweep(&self, keep: &BTreeSet<String>) -> bool {
         let views = match self.shared.runtime.pods().await {
             Ok(views) => views,
@@ -182,11 +184,18 @@ impl LocalNode {
             }
         };
         for view in views {
-            if !self.table.contains(&view.pod.uid) && !keep.contains(&view.pod.uid) {
-                let PodRef { namespace, name, .. } = &view.pod;
+            let PodRef { namespace, name, uid } = &view.pod;
+            if self.table.contains(uid) || keep.contains(uid) {
+                continue;
+            }
+            // Its worker may have ended since, and left nothing.
+            if self.shared.runtime.pod(&view.pod).await.is_ok_and(|now| !now.is_empty()) {
                 tracing::info!(pod = name, namespace, "end a pod that nobody wants");
                 self.start(Arc::new(orphan(&view)), Some(Ending::Gone));
             }
+        }
+        if let Err(error) = self.shared.runtime.remove_leftovers().await {
+            tracing::warn!(error = crate::error::chain(&error), "remove what the runtime left");
         }
         for pod in self.shared.network.attached() {
             if !self.table.contains(&pod.uid)
@@ -196,7 +205,8 @@ impl LocalNode {
             }
         }
         if let Some(host) = &self.shared.host {
-            host.sweep(self.table.uids()).await;
+            let table = self.table.clone();
+            host.sweep(move |uid| table.contains(uid)).await;
         }
         true
     }
@@ -218,12 +228,19 @@ impl LocalNode {
 impl PodProvider for LocalNode {
     async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut events = self.shared.runtime.events();
+        let mut swept: Option<Instant> = None;
         loop {
             self.pulse.begin();
+            if swept.is_some_and(|at| at.elapsed() > SWEEP_EVERY) {
+                self.keep.lock().get_or_insert_default();
+            }
             let keep = self.keep.lock().clone();
             if let Some(keep) = &keep {
                 tokio::select! {
-                    is_swept = self.sweep(keep) => if is_swept { *self.keep.lock() = None },
+                    is_swept = self.sweep(keep) => if is_swept {
+                        *self.keep.lock() = None;
+                        swept = Some(Instant::now());
+                    },
                     () = shutdown.cancelled() => break,
                 }
             }

@@ -6,7 +6,7 @@ use crate::worker::{Handle, Wanted};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -166,9 +166,5 @@ impl PodTable {
 
     pub(super) fn contains(&self, uid: &str) -> bool {
         self.workers.read().contains_key(uid)
-    }
-
-    pub(super) fn uids(&self) -> BTreeSet<String> {
-        self.workers.read().keys().cloned().collect()
     }
 }

@@ -3,9 +3,10 @@
 use super::{
     Action, CRASH_FIRST_S, HASH, Kind, Plan, STATIC_FIRST_S, Situation, Volumes, Work, is_running,
     resize::{self, Changes},
+    status::has_run,
 };
 use crate::hash;
-use crate::runtime::{ContainerState, ContainerView};
+use crate::runtime::{ContainerState, ContainerView, SandboxId};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use std::borrow::Cow;
 
@@ -76,7 +77,8 @@ pub(super) fn plan(situation: Situation<'_>, changes: &Changes, plan: &mut Plan)
     if situation.sandbox().is_none() {
         return plan_sandbox(situation, spec, plan);
     }
-    for old in situation.view.sandboxes.iter().filter(|sandbox| sandbox.pid.is_none()) {
+    let runs = |id: &SandboxId| situation.view.sandboxes.iter().any(|one| one.id == *id && one.pid.is_some());
+    for old in situation.view.all_sandboxes().into_iter().filter(|id| !runs(id)) {
         remove(situation, old, plan);
     }
     resize::plan(situation, changes, plan);
@@ -96,9 +98,9 @@ pub(super) fn plan(situation: Situation<'_>, changes: &Changes, plan: &mut Plan)
     }
 }
 
-fn remove(situation: Situation<'_>, sandbox: &crate::runtime::SandboxView, plan: &mut Plan) {
-    if !situation.memory.busy.contains(&Work::RemoveSandbox(sandbox.id.clone())) {
-        plan.actions.push(Action::RemoveSandbox(sandbox.id.clone()));
+fn remove(situation: Situation<'_>, sandbox: &SandboxId, plan: &mut Plan) {
+    if !situation.memory.busy.contains(&Work::RemoveSandbox(sandbox.clone())) {
+        plan.actions.push(Action::RemoveSandbox(sandbox.clone()));
     }
 }
 
@@ -124,9 +126,15 @@ fn plan_sandbox(situation: Situation<'_>, spec: &PodSpec, plan: &mut Plan) -> bo
     if removing || memory.busy.contains(&Work::Sandbox) {
         return false;
     }
-    if !view.sandboxes.is_empty() {
+    let starting: Vec<&String> = memory.busy.iter().filter_map(Work::starts).collect();
+    if !starting.is_empty() {
+        // Nothing is made in a sandbox while it goes: it would be left behind.
+        plan.actions.extend(starting.into_iter().cloned().map(Action::CancelStart));
+        return false;
+    }
+    if !view.is_empty() {
         // The pod's address and namespaces are freed before they are taken again.
-        view.sandboxes.iter().for_each(|old| remove(situation, old, plan));
+        view.all_sandboxes().into_iter().for_each(|old| remove(situation, old, plan));
         return false;
     }
     match memory.sandbox_retry_at {
@@ -355,7 +363,7 @@ fn next_attempt(situation: Situation<'_>, name: &str) -> u32 {
     let lists = [&status.container_statuses, &status.init_container_statuses];
     let old = lists.into_iter().flatten().flatten().find(|status| status.name == name);
     match old {
-        Some(old) if old.container_id.is_some() || old.restart_count > 0 => {
+        Some(old) if has_run(old) || old.restart_count > 0 => {
             u32::try_from(old.restart_count).unwrap_or(0) + 1
         }
         _ => 0,

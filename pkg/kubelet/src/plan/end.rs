@@ -10,11 +10,7 @@ const LEAST_GRACE_S: i64 = 2;
 /// Plans a pod that has to end.
 pub(super) fn plan(situation: Situation<'_>, ending: &Ending, plan: &mut Plan) {
     let Situation { view, memory, .. } = situation;
-    for work in &memory.busy {
-        if let Work::Start(name) = work {
-            plan.actions.push(Action::CancelStart(name.clone()));
-        }
-    }
+    plan.actions.extend(memory.busy.iter().filter_map(Work::starts).cloned().map(Action::CancelStart));
     let starting =
         memory.busy.iter().any(|work| matches!(work, Work::Start(_) | Work::Sandbox | Work::Volumes));
     let running = view.containers.iter().any(is_running);
@@ -25,10 +21,10 @@ pub(super) fn plan(situation: Situation<'_>, ending: &Ending, plan: &mut Plan) {
     if starting {
         return;
     }
-    if !view.sandboxes.is_empty() {
-        for sandbox in &view.sandboxes {
-            if !memory.busy.contains(&Work::RemoveSandbox(sandbox.id.clone())) {
-                plan.actions.push(Action::RemoveSandbox(sandbox.id.clone()));
+    if !view.is_empty() {
+        for sandbox in view.all_sandboxes() {
+            if !memory.busy.contains(&Work::RemoveSandbox(sandbox.clone())) {
+                plan.actions.push(Action::RemoveSandbox(sandbox.clone()));
             }
         }
         return;

@@ -92,6 +92,16 @@ pub enum Work {
     CleanUp,
 }
 
+impl Work {
+    /// The container that is being started.
+    pub(crate) fn starts(&self) -> Option<&String> {
+        match self {
+            Work::Start(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
 /// What to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {

@@ -111,6 +111,7 @@ fn set_containers(situation: Situation<'_>, ending: Option<&Ending>, status: &mu
     let containers = containers_of(situation.pod);
     for (kind, container) in &containers {
         let made = container_status(situation, ending, *kind, container);
+        let made = ended_for_good(situation, container, &made).unwrap_or(made);
         match kind {
             Kind::Init | Kind::Sidecar => init.push(made),
             Kind::Regular => regular.push(made),
@@ -123,6 +124,19 @@ fn set_containers(situation: Situation<'_>, ending: Option<&Ending>, status: &mu
     status.init_container_statuses = filled(init);
     status.container_statuses = filled(regular);
     status.ephemeral_container_statuses = filled(ephemeral);
+}
+
+/// What was said of a container that has ended and whose policy is that it does not run again. It may do so all the same,
+/// as an init container does whose sandbox died; but it has ended in the API, which takes no other word of it.
+fn ended_for_good(
+    situation: Situation<'_>,
+    container: &Container,
+    made: &ContainerStatus,
+) -> Option<ContainerStatus> {
+    let old = old_status(&situation.memory.status, &container.name)?;
+    let code = terminated(old)?.terminated?.exit_code;
+    let runs_again = should_restart(container, situation.pod.spec.as_ref()?, code);
+    (!runs_again && terminated(made).is_none()).then(|| old.clone())
 }
 
 fn old_status<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
@@ -285,7 +299,7 @@ fn unseen(
         volume_mounts: mounts(container),
         ..ContainerStatus::default()
     };
-    let Some(old) = old.filter(|old| old.container_id.is_some()) else { return status };
+    let Some(old) = old.filter(|old| old.container_id.is_some() && has_run(old)) else { return status };
     let ended = terminated(old).unwrap_or_else(|| lost(old, ending.is_some()));
     let code = ended.terminated.as_ref().map_or(137, |ended| ended.exit_code);
     let again = ending.is_none()
@@ -308,6 +322,12 @@ fn unseen(
         status.state = Some(ended);
     }
     status
+}
+
+/// Whether a container, or one before it, was ever started. One that was only made is not missed.
+pub(super) fn has_run(status: &ContainerStatus) -> bool {
+    let states = [&status.state, &status.last_state].into_iter().flatten();
+    states.into_iter().any(|state| state.running.is_some() || state.terminated.is_some())
 }
 
 /// What is said of a container that was there and is not any more.

@@ -262,6 +262,52 @@ fn a_dead_sandbox_is_replaced_and_what_ran_runs_again() {
     let again = Scene::new(one()).sandbox(Some(2)).with(|memory| memory.status = plan.status.clone());
     again.check(&["start c 1"], "Running");
     Scene::new(policy("Never")).sandbox(None).exited("c", 0, 137).check(&["remove s"], "Failed");
+    // Nothing is being made in it while it goes.
+    let starting = |memory: &mut Memory| memory.busy = [Work::Start("c".into())].into();
+    Scene::new(one()).sandbox(None).with(starting).check(&["cancel c"], "Pending");
+}
+
+#[test]
+fn a_container_whose_sandbox_went_while_it_was_made_goes_as_well() {
+    let orphan = || Scene::new(one()).exited("c", 0, 128);
+    orphan().check(&["remove s"], "Running");
+    orphan().deleted(5).check(&["remove s"], "Failed");
+    let removing = |memory: &mut Memory| memory.busy = [Work::RemoveSandbox(SandboxId("s".into()))].into();
+    let plan = orphan().deleted(5).with(removing).with(|memory| memory.cleaned = true).check(&[], "Failed");
+    assert!(!plan.finished, "a record is left");
+    let mut beside = Scene::new(one()).sandbox(Some(1)).exited("c", 0, 128).running("c");
+    beside.view.containers[0].sandbox = SandboxId("gone".into());
+    beside.view.containers[1].attempt = 1;
+    beside.check(&["remove gone"], "Running");
+}
+
+#[test]
+fn what_has_ended_for_good_has_ended_for_the_api_even_if_it_runs_again() {
+    let mut spec = policy("OnFailure");
+    spec["initContainers"] = json!([{"name": "i", "image": "busybox"}]);
+    let before = Scene::new(spec.clone()).sandbox(Some(1)).exited("i", 0, 0).running("c");
+    let status = before.check(&[], "Running").status;
+    let code = |plan: &Plan| {
+        let init = plan.status.init_container_statuses.as_ref().expect("statuses")[0].clone();
+        init.state.and_then(|state| state.terminated).map(|ended| ended.exit_code)
+    };
+    // Its sandbox died, and everything begins anew.
+    let anew = || Scene::new(spec.clone()).sandbox(Some(2)).with(|memory| memory.status = status.clone());
+    for plan in [anew().check(&["start i 1"], "Running"), anew().running("i").plan()] {
+        assert_eq!(code(&plan), Some(0));
+    }
+    // One whose policy lets it run again says that it does.
+    let mut always = anew();
+    always.pod.spec.as_mut().expect("a spec").restart_policy = Some("Always".into());
+    assert_eq!(code(&always.running("i").plan()), None);
+}
+
+#[test]
+fn a_container_that_was_never_started_is_not_lost() {
+    let made = Scene::new(policy("Never")).sandbox(Some(1)).container("c", 0, ContainerState::Created);
+    let status = made.plan().status;
+    let again = Scene::new(policy("Never")).sandbox(Some(1)).with(|memory| memory.status = status);
+    again.check(&["start c 0"], "Pending");
 }
 
 #[test]

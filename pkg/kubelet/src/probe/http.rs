@@ -11,8 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use url::{Host, Url};
+
+/// More of a body is not read.
+const LONGEST_BODY: usize = 10 * 1024;
+/// More redirects than this are an error.
+const MOST_REDIRECTS: usize = 10;
 
 /// A GET.
+#[derive(Clone)]
 pub(crate) struct Request {
     tls: bool,
     host: String,
@@ -25,6 +32,10 @@ pub(crate) struct Request {
 pub(crate) struct Answer {
     /// The status code.
     pub status: u16,
+    /// The beginning of the body.
+    pub body: Vec<u8>,
+    /// Where it leads, if that is where it says that the answer is.
+    location: Option<String>,
 }
 
 impl Request {
@@ -52,12 +63,47 @@ impl Request {
         format!("{host}:{}", self.port)
     }
 
-    /// Sends it and reads the answer to its end.
+    /// Sends it, and again to wherever the answer leads on the same host. What leads to another is the answer.
     pub async fn send(&self, timeout: Duration) -> Result<Answer, String> {
-        let timed = tokio::time::timeout(timeout, self.exchange()).await;
+        let timed = tokio::time::timeout(timeout, self.follow()).await;
         timed.unwrap_or_else(|_| {
             Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into())
         })
+    }
+
+    async fn follow(&self) -> Result<Answer, String> {
+        let mut request = self.clone();
+        for _ in 0..MOST_REDIRECTS {
+            let answer = request.exchange().await?;
+            let next = answer.location.as_deref().map(|location| request.redirected(location));
+            match next.transpose()?.flatten() {
+                Some(next) => request = next,
+                None => return Ok(answer),
+            }
+        }
+        Err(format!("stopped after {MOST_REDIRECTS} redirects"))
+    }
+
+    /// The request that a redirect asks for; nothing where that would leave the host.
+    fn redirected(&self, location: &str) -> Result<Option<Request>, String> {
+        let unusable = |error| format!("failed to parse Location header {location:?}: {error}");
+        let here = Url::parse(&self.url()).map_err(unusable)?;
+        let there = here.join(location).map_err(unusable)?;
+        let (Some(host), Some(port)) = (there.host(), there.port_or_known_default()) else { return Ok(None) };
+        if !matches!(there.scheme(), "http" | "https") || here.host() != Some(host.clone()) {
+            return Ok(None);
+        }
+        let mut headers = self.headers.clone();
+        if Url::parse(location).is_ok() {
+            // The name that was asked for goes with the address that was given for it, not with another.
+            headers.retain(|(name, _)| !name.eq_ignore_ascii_case("host"));
+        }
+        let path = there[url::Position::BeforePath..url::Position::AfterQuery].to_owned();
+        let host = match host {
+            Host::Ipv6(address) => address.to_string(),
+            host => host.to_string(),
+        };
+        Ok(Some(Request { tls: there.scheme() == "https", host, port, path, headers }))
     }
 
     async fn exchange(&self) -> Result<Answer, String> {
@@ -104,8 +150,19 @@ impl Request {
         let talk = async {
             let mut answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
             let status = answer.status().as_u16();
-            while let Some(Ok(_)) = answer.body_mut().frame().await {}
-            Ok(Answer { status })
+            let location = answer.headers().get(http::header::LOCATION).and_then(|to| to.to_str().ok());
+            let location =
+                location.filter(|to| !to.is_empty() && matches!(status, 301 | 302 | 303 | 307 | 308));
+            let location = location.map(str::to_owned);
+            let mut body = Vec::new();
+            while body.len() < LONGEST_BODY
+                && let Some(frame) = answer.body_mut().frame().await
+            {
+                let frame = frame.map_err(|error| error.to_string())?;
+                body.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+            }
+            body.truncate(LONGEST_BODY);
+            Ok(Answer { status, body, location })
         };
         let connection = async {
             let _ = connection.await;
@@ -154,5 +211,79 @@ impl ServerCertVerifier for Anybody {
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
         rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn a_redirect_is_followed_on_the_same_host_only() {
+        let request = Request {
+            tls: false,
+            host: "10.0.0.5".into(),
+            port: 8080,
+            path: "/old/path?a=b".into(),
+            headers: vec![("Host".into(), "shop".into()), ("X".into(), "y".into())],
+        };
+        let check = |location: &str, expected: Option<(&str, usize)>| {
+            let next = request.redirected(location).expect("readable");
+            let found = next.as_ref().map(|next| (next.url(), next.headers.len()));
+            let expected = expected.map(|(url, headers)| (url.to_owned(), headers));
+            assert_eq!(found, expected, "{location}");
+        };
+        check("/new", Some(("http://10.0.0.5:8080/new", 2)));
+        check("new?x=1#part", Some(("http://10.0.0.5:8080/old/new?x=1", 2)));
+        check("http://10.0.0.5/new", Some(("http://10.0.0.5:80/new", 1)));
+        check("https://10.0.0.5:8443/", Some(("https://10.0.0.5:8443/", 1)));
+        check("http://10.0.0.6:8080/new", None);
+        check("//elsewhere/new", None);
+        check("ftp://10.0.0.5/new", None);
+        assert!(request.redirected("http://[").is_err());
+    }
+
+    /// Answers one request after the other, each by its path.
+    async fn serve(listener: TcpListener, answer: impl Fn(&str) -> String) {
+        loop {
+            let (mut connection, _) = listener.accept().await.expect("a connection");
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(connection.read_u8().await.expect("a request"));
+            }
+            let request = String::from_utf8(request).expect("text");
+            let answer = answer(request.split(' ').nth(1).expect("a path"));
+            // Whoever has read enough hangs up.
+            let _ = connection.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_are_followed_and_read_as_far_as_they_matter() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = tokio::spawn(serve(listener, |path| match path {
+            "/healthz" => "302 Found\r\nLocation: /ready\r\n\r\n".into(),
+            "/ready" => "200 OK\r\nContent-Length: 2\r\n\r\nok".into(),
+            "/away" => "302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 4\r\n\r\ngone".into(),
+            "/nowhere" => "302 Found\r\nContent-Length: 0\r\n\r\n".into(),
+            "/round" => "307 Temporary Redirect\r\nLocation: /round\r\nContent-Length: 0\r\n\r\n".into(),
+            // It says that more is to come, and nothing does.
+            _ => format!("200 OK\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(20_000)),
+        }));
+        let ask = async |path: &str| {
+            let (host, path) = ("127.0.0.1".into(), path.to_owned());
+            let request = Request { tls: false, host, port, path, headers: Vec::new() };
+            let answer = request.send(Duration::from_secs(60)).await?;
+            Ok::<_, String>((answer.status, answer.body))
+        };
+        assert_eq!(ask("/healthz").await, Ok((200, b"ok".to_vec())));
+        assert_eq!(ask("/away").await, Ok((302, b"gone".to_vec())));
+        assert_eq!(ask("/nowhere").await, Ok((302, Vec::new())));
+        assert_eq!(ask("/round").await, Err("stopped after 10 redirects".into()));
+        assert_eq!(ask("/long").await, Ok((200, vec![b'x'; LONGEST_BODY])));
+        server.abort();
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Task {
 /// How one question was answered.
 enum Answer {
     Success,
+    /// It succeeds, and there is something to be said of it.
+    Warning(String),
     Failure(String),
     Error(String),
 }
@@ -52,9 +54,12 @@ impl Task {
             ticks.tick().await;
             let answer = self.ask(probe, &container, timeout).await;
             self.say(&answer);
-            let Some(verdict) = count.answer(matches!(answer, Answer::Success)) else { continue };
+            let is_success = matches!(answer, Answer::Success | Answer::Warning(_));
+            let Some(verdict) = count.answer(is_success) else { continue };
             if told != Some(verdict) {
                 told = Some(verdict);
+                let (pod, probe) = (&self.pod.metadata.name, self.kind.name());
+                tracing::info!(pod, container = self.name, probe, success = verdict, "a probe's verdict");
                 let found = Found { container: self.id.clone(), kind: self.kind, success: verdict };
                 if self.tell.send(found).await.is_err() {
                     return;
@@ -68,12 +73,15 @@ impl Task {
 
     fn say(&self, answer: &Answer) {
         let kind = self.kind.name();
-        let message = match answer {
+        let (reason, message) = match answer {
             Answer::Success => return,
-            Answer::Failure(output) => format!("{kind} probe failed: {output}"),
-            Answer::Error(error) => format!("{kind} probe errored and resulted in unknown state: {error}"),
+            Answer::Warning(output) => ("ProbeWarning", format!("{kind} probe warning: {output}")),
+            Answer::Failure(output) => ("Unhealthy", format!("{kind} probe failed: {output}")),
+            Answer::Error(error) => {
+                ("Unhealthy", format!("{kind} probe errored and resulted in unknown state: {error}"))
+            }
         };
-        self.shared.events.container_warning(&self.pod, &self.name, "Unhealthy", message);
+        self.shared.events.probe(&self.pod, &self.name, reason, message);
     }
 
     async fn ask(&self, probe: &Probe, container: &Container, timeout: Duration) -> Answer {
@@ -92,7 +100,11 @@ impl Task {
             return match http::Request::of(action, container, &address) {
                 Err(error) => Answer::Error(error),
                 Ok(request) => match request.send(timeout).await {
-                    Ok(answer) if (200..400).contains(&answer.status) => Answer::Success,
+                    Ok(answer) if (200..300).contains(&answer.status) => Answer::Success,
+                    Ok(answer) if (300..400).contains(&answer.status) => {
+                        let body = String::from_utf8_lossy(&answer.body);
+                        Answer::Warning(format!("Probe terminated redirects, Response body: {body}"))
+                    }
                     Ok(answer) => {
                         Answer::Failure(format!("HTTP probe failed with statuscode: {}", answer.status))
                     }

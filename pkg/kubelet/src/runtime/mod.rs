@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -250,6 +250,20 @@ pub struct ContainerView {
     pub log_path: PathBuf,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+impl PodView {
+    /// The sandboxes to be removed with the pod: those that are there, and those that only a container tells of, which was
+    /// made while its sandbox went.
+    pub fn all_sandboxes(&self) -> BTreeSet<&SandboxId> {
+        let theirs = self.containers.iter().map(|container| &container.sandbox);
+        self.sandboxes.iter().map(|sandbox| &sandbox.id).chain(theirs).collect()
+    }
+
+    /// Whether there is nothing of it.
+    pub fn is_empty(&self) -> bool {
+        self.sandboxes.is_empty() && self.containers.is_empty()
+    }
 }
 
 /// What a container does now.
@@ -485,4 +499,9 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> Result<Image, Error>;
     /// Removes an image and its contents.
     async fn remove_image(&self, image: &ImageId) -> Result<(), Error>;
+
+    /// Removes what calls that were never finished left behind, and that belongs to no container or sandbox.
+    async fn remove_leftovers(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }

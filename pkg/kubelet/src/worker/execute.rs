@@ -6,7 +6,9 @@ use crate::allocation::{self, ALLOCATED, event_message};
 use crate::error::chain;
 use crate::host::resources;
 use crate::plan::resize::below_usage;
-use crate::plan::{ADDRESSES, Action, Ending, IN_FORCE, Memory, Step, Work, container_of, is_static};
+use crate::plan::{
+    ADDRESSES, Action, Ending, IN_FORCE, Memory, Step, Work, container_of, is_running, is_static,
+};
 use crate::runtime::{ContainerId, PodRef, PodView, SandboxId, SandboxSpec};
 use crate::shared::Shared;
 use crate::wake::Wake;
@@ -102,6 +104,9 @@ impl Execution {
                     _ => memory.ending_since.is_some(),
                 };
                 let status = is_over.then(|| memory.status.clone());
+                if memory.ending.is_none() && memory.ending_since.is_none() {
+                    self.tell_replaced(&id, view);
+                }
                 (Work::RemoveSandbox(id.clone()), self.remove_sandbox(id, status).boxed())
             }
             Action::CleanUp => (Work::CleanUp, self.clean_up().boxed()),
@@ -122,6 +127,21 @@ impl Execution {
             let message =
                 format!("Back-off restarting failed container {name} in pod {pod}_{namespace}({uid})");
             events.container_warning(&self.pod, name, "BackOff", message);
+        }
+    }
+
+    /// The sandbox of a pod that runs on has died: what runs in it still ends with it.
+    fn tell_replaced(&self, id: &SandboxId, view: &PodView) {
+        let (events, pod) = (&self.shared.events, &self.pod_ref.name);
+        if !view.sandboxes.iter().any(|sandbox| sandbox.id == *id) {
+            return;
+        }
+        tracing::info!(pod, sandbox = id.0, "a sandbox has died, and is replaced");
+        events.normal(&self.pod, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
+        for container in view.containers.iter().filter(|one| one.sandbox == *id && is_running(one)) {
+            tracing::info!(pod, container = container.name, "end a container with its sandbox");
+            let message = format!("Stopping container {}", container.name);
+            events.container(&self.pod, &container.name, "Killing", message);
         }
     }
 
@@ -170,6 +190,8 @@ impl Execution {
 
     async fn stop(self, id: ContainerId, name: String, grace: Duration, why: String, hook: bool) -> Change {
         if hook {
+            let pod = &self.pod_ref.name;
+            tracing::info!(pod, container = name, ?grace, why, "end a container");
             self.shared.events.container(&self.pod, &name, "Killing", why);
         }
         let began = Instant::now();

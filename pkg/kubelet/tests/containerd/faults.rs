@@ -124,3 +124,44 @@ async fn a_pod_whose_shim_died_has_ended() {
     let group = format!("pod{}", pod.uid);
     assert!(!node.containerd.cgroups().iter().any(|path| path.display().to_string().contains(&group)));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shim_that_does_not_answer_is_not_taken_for_a_dead_one() {
+    let node = Node::start().await;
+    let pod = node.pod("silent");
+    let (sandbox, container) = node.run(&pod, &node.shell(&pod, "main", "exec sleep 1000")).await;
+    let shim = Pid::from_raw(node.containerd.shims(&node.config.namespace)[0]);
+    kill(shim, Signal::SIGSTOP).expect("it stands still");
+    let seen = node.runtime.pod(&pod).await;
+    kill(shim, Signal::SIGCONT).expect("it goes on");
+    let said = seen.expect_err("nobody knows how the pod is").to_string();
+    assert!(said.contains(&sandbox.0) && said.contains("does not answer"), "{said}");
+    eventually("it answers again", || async {
+        let view = node.runtime.pod(&pod).await.ok()?;
+        assert!(view.sandboxes[0].pid.is_some(), "{view:?}");
+        (view.containers[0].state == container.state).then_some(())
+    })
+    .await;
+    node.runtime.remove_sandbox(&sandbox).await.expect("it goes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_made_while_its_sandbox_goes_leaves_nothing() {
+    let node = Node::start().await;
+    let pod = node.pod("races");
+    let tries = if std::env::var_os("SOAK").is_some() { 100 } else { 5 };
+    for attempt in 0..tries {
+        let spec = kubelet::runtime::SandboxSpec { attempt, ..node.sandbox(&pod) };
+        let sandbox = node.runtime.start_sandbox(&pod, &spec).await.expect("a sandbox").id;
+        let shell = node.shell(&pod, "main", "exec sleep 1000");
+        let starting = node.runtime.start_container(&pod, &sandbox, &shell);
+        let removing = async {
+            tokio::time::sleep(Duration::from_millis(u64::from(attempt) * 10 % 50)).await;
+            node.runtime.remove_sandbox(&sandbox).await
+        };
+        let (_, removed) = tokio::join!(starting, removing);
+        removed.expect("it goes");
+        let left = node.runtime.pod(&pod).await.expect("a view");
+        assert!(left.is_empty(), "try {attempt}: {left:?}");
+    }
+}

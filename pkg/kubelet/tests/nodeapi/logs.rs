@@ -51,6 +51,34 @@ async fn a_log_is_read_as_the_options_say() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_was_rotated_just_now_is_read_from_before() {
+    let cluster = Cluster::start().await;
+    let id = cluster.run("web", "cat").await;
+    let log = cluster.node.log(&id);
+    let http = cluster.server.http();
+    let check = async |query: &str, expected: &str| {
+        let answer = http.get(&format!("{POD}/log{query}")).await;
+        assert_eq!((answer.code, answer.text().as_str()), (200, expected), "{query}");
+    };
+    log_line(&log, "stdout", "packed");
+    std::fs::rename(&log, log.with_extension("log.20260101-000000.gz")).unwrap();
+    log_line(&log, "stdout", "one");
+    log_line(&log, "stdout", "two");
+    std::fs::rename(&log, log.with_extension("log.20260101-000001")).unwrap();
+    // Nobody has opened the next one yet.
+    check("", "one\ntwo\n").await;
+    check("?tailLines=1", "two\n").await;
+    std::fs::write(&log, "").unwrap();
+    check("", "one\ntwo\n").await;
+    log_line(&log, "stdout", "three");
+    check("", "one\ntwo\nthree\n").await;
+    check("?tailLines=1", "three\n").await;
+    check("?tailLines=2", "two\nthree\n").await;
+    check("?tailLines=9", "one\ntwo\nthree\n").await;
+    check("?tailLines=0", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_is_followed_across_rotation_until_the_container_ends() {
     let cluster = Cluster::start().await;
     let id = cluster.run("web", "cat").await;

@@ -71,7 +71,13 @@ impl Engine {
                     hostname_file: &folder.join("hostname"),
                 };
                 let runtime = pause.and_then(|pause| pause.runtime);
-                self.make(pod, &id, &joined, spec, &image, runtime).await?
+                let made = self.make(pod, &id, &joined, spec, &image, runtime).await?;
+                if self.container(&sandbox.0).await?.is_none() {
+                    // Who removed it meanwhile has not seen this one.
+                    self.remove_container(&id).await?;
+                    return Err(missing());
+                }
+                made
             }
         };
         let record: ContainerRecord = record::read(&container)
@@ -233,7 +239,7 @@ impl Engine {
         Ok(streams)
     }
 
-    async fn close_log(&self, id: &str) -> Result<(), Error> {
+    pub(super) async fn close_log(&self, id: &str) -> Result<(), Error> {
         let folder = self.io_folder(id);
         if !folder.exists() {
             return Ok(());
@@ -280,7 +286,7 @@ impl Engine {
         self.forget_start(id)
     }
 
-    fn forget_start(&self, id: &str) -> Result<(), Error> {
+    pub(super) fn forget_start(&self, id: &str) -> Result<(), Error> {
         match std::fs::remove_file(self.started_file(id)) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::Unavailable { doing: format!("forget container {id}"), source: source.into() })

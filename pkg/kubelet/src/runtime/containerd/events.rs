@@ -5,18 +5,15 @@
 
 use super::super::{Event, PodRef};
 use super::Engine;
-use super::connection::Lenient;
 use super::logger::Answered;
 use super::record::{self, ContainerRecord, KIND_LABEL, SandboxRecord, is_sandbox};
 use containerd_client::events::{TaskExit, TaskOom};
 use containerd_client::services::v1 as api;
-use containerd_client::services::v1::snapshots::ListSnapshotsRequest;
 use containerd_client::tonic::Streaming;
 use containerd_client::types::Envelope;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -208,32 +205,6 @@ async fn catch_up(engine: Arc<Engine>) -> Option<(PodRef, Option<api::Container>
             tracing::warn!(container = container.id, %error, "its log is not written");
         }
     }
-    engine.remove_orphaned_roots(&containers).await;
+    engine.remove_orphaned_roots(&containers, Duration::ZERO).await;
     None
-}
-
-impl Engine {
-    /// A crash between making a container's root and the container leaves a root that nobody names.
-    pub(super) async fn remove_orphaned_roots(&self, containers: &[api::Container]) {
-        let mut client = self.connection.snapshots();
-        let known: HashSet<&str> = containers.iter().map(|container| container.id.as_str()).collect();
-        let request = ListSnapshotsRequest {
-            snapshotter: self.config.snapshotter.clone(),
-            filters: vec![format!("labels.\"{}\"", super::container::SNAPSHOT_LABEL)],
-        };
-        let Ok(Some(mut found)) = client.list(request).await.if_found() else { return };
-        let mut orphans = Vec::new();
-        while let Ok(Some(page)) = found.message().await {
-            let names = page.info.into_iter().map(|info| info.name);
-            orphans.extend(names.filter(|name| !known.contains(name.as_str()) && name.len() == 64));
-        }
-        for orphan in orphans {
-            // One that is being made at this moment has its container by now, or is made again.
-            if matches!(self.container(&orphan).await, Ok(None))
-                && let Err(error) = self.remove_root(&orphan).await
-            {
-                tracing::debug!(%error, "an orphaned root stays");
-            }
-        }
-    }
 }

@@ -12,6 +12,7 @@
 pub(crate) mod connection;
 mod container;
 mod events;
+mod leftovers;
 mod logger;
 mod process;
 mod record;
@@ -144,7 +145,7 @@ impl Containerd {
 
     /// Removes what was made for containers that were never made, because somebody was stopped in between.
     pub async fn remove_orphans(&self) {
-        self.engine.remove_orphaned_roots(&[]).await;
+        self.engine.remove_orphaned_roots(&[], Duration::ZERO).await;
     }
 
     /// Waits until what sessions left to do is done. To be called last.
@@ -278,5 +279,9 @@ impl Runtime for Containerd {
 
     async fn remove_image(&self, image: &ImageId) -> Result<(), Error> {
         self.engine.images.remove(image).await
+    }
+
+    async fn remove_leftovers(&self) -> Result<(), Error> {
+        self.engine.remove_leftovers().await
     }
 }

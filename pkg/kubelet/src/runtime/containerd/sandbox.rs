@@ -86,7 +86,7 @@ impl Engine {
 
     /// Kills a sandbox and all in it, and leaves nothing of it.
     pub(super) async fn remove_sandbox(&self, sandbox: &SandboxId) -> Result<(), Error> {
-        let members = self.containers(format!("labels.\"{SANDBOX_LABEL}\"==\"{}\"", sandbox.0)).await?;
+        let members = self.members(sandbox).await?;
         let pause = members.iter().find(|container| container.id == sandbox.0);
         let record = pause.and_then(record::read::<SandboxRecord>);
         let others = members.iter().filter(|container| container.id != sandbox.0);
@@ -100,7 +100,16 @@ impl Engine {
         }
         let mut client = self.connection.containers();
         let deleted = client.delete(api::DeleteContainerRequest { id: sandbox.0.clone() }).await.if_found();
-        deleted.map(drop).map_err(failed(format!("delete sandbox {}", sandbox.0)))
+        deleted.map(drop).map_err(failed(format!("delete sandbox {}", sandbox.0)))?;
+        // One may have been made since we looked. From now on none is: who makes one looks for its sandbox again.
+        let late = self.members(sandbox).await?;
+        try_join_all(late.iter().map(|container| self.remove_container(&container.id))).await?;
+        Ok(())
+    }
+
+    /// The containers of a sandbox, itself among them.
+    async fn members(&self, sandbox: &SandboxId) -> Result<Vec<api::Container>, Error> {
+        self.containers(format!("labels.\"{SANDBOX_LABEL}\"==\"{}\"", sandbox.0)).await
     }
 
     /// Removes the pod's control group, unless another sandbox of the pod uses it.
@@ -182,7 +191,7 @@ impl Engine {
     }
 
     /// Gives back what [`Engine::prepare_sandbox`] made, but for the control group.
-    async fn unshare(&self, id: &SandboxId) -> Result<(), Error> {
+    pub(super) async fn unshare(&self, id: &SandboxId) -> Result<(), Error> {
         let folder = self.sandbox_folder(id);
         let unshare = move || -> std::io::Result<()> {
             match umount2(&folder.join("shm"), MntFlags::MNT_DETACH) {

@@ -40,6 +40,14 @@ impl Engine {
             if record::exit(container).is_some() { Ok(None) } else { self.task(&container.id).await }
         });
         let tasks = try_join_all(tasks).await?;
+        let silent = containers.iter().zip(&tasks).find(|(container, task)| {
+            is_sandbox(container) && task.as_ref().is_some_and(|task| task.status() == Status::Unknown)
+        });
+        if let Some((sandbox, _)) = silent {
+            // Whoever took it for dead would end all that runs in it.
+            let doing = format!("look at sandbox {}: its shim does not answer", sandbox.id);
+            return Err(Error::Unavailable { doing, source: "containerd cannot tell how it is".into() });
+        }
         let mut pods = BTreeMap::new();
         for (container, task) in containers.into_iter().zip(tasks) {
             self.add(&mut pods, container, task).await?;

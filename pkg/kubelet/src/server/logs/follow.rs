@@ -1,11 +1,14 @@
-//! Reading a log file to its end, and on as it grows, is rotated, and until its container has ended.
+//! Reading a log to its end, and on as it grows, is rotated, and until its container has ended. What was written before
+//! the last rotation is read first: a log that was rotated just now is not empty.
 
 use super::filter::{Filter, More};
 use super::tail;
+use crate::log_rotation;
 use crate::provider::Log;
 use bytes::Bytes;
 use notify::{RecursiveMode, Watcher};
-use std::io::{Error, ErrorKind, Result, SeekFrom};
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind, Result, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,11 +19,15 @@ use tokio::sync::{Notify, mpsc};
 const BLOCK: usize = 32 * 1024;
 /// A line without an end grows no further in memory: it is none of the format.
 const LONGEST_LINE: usize = 1024 * 1024;
+/// A log is not rotated so often that its files change more than this while they are looked for.
+const LOOKS: usize = 5;
 
 /// Reads whole lines.
 pub struct Reader {
     file: File,
     read: u64,
+    /// What is read after it.
+    newer: VecDeque<(File, u64)>,
     /// The beginning of a line whose end is not there yet.
     rest: Vec<u8>,
     block: Vec<u8>,
@@ -29,16 +36,19 @@ pub struct Reader {
 impl Reader {
     /// From the beginning, or only the last lines.
     pub async fn open(path: &Path, tail_lines: Option<u64>) -> Result<Reader> {
-        let mut file = File::open(path).await?;
-        let mut at = 0;
-        if let Some(lines) = tail_lines {
-            let mut own = file.try_clone().await?.into_std().await;
-            at = tokio::task::spawn_blocking(move || tail::start(&mut own, lines))
-                .await
-                .map_err(Error::other)??;
-            file.seek(SeekFrom::Start(at)).await?;
-        }
-        Ok(Reader { file, read: at, rest: Vec::new(), block: vec![0; BLOCK] })
+        let path = path.to_owned();
+        let opened = tokio::task::spawn_blocking(move || chosen(open_files(&path)?, tail_lines));
+        Reader::of(opened.await.map_err(Error::other)??)
+    }
+
+    /// Of what follows a file that was moved aside.
+    async fn of_present(path: &Path) -> Result<Reader> {
+        Reader::of(VecDeque::from([(File::open(path).await?, 0)]))
+    }
+
+    fn of(mut files: VecDeque<(File, u64)>) -> Result<Reader> {
+        let (file, read) = files.pop_front().ok_or(ErrorKind::NotFound)?;
+        Ok(Reader { file, read, newer: files, rest: Vec::new(), block: vec![0; BLOCK] })
     }
 
     /// Reads on; false at what is the end for now. Lines go through the filter into `said`.
@@ -64,6 +74,12 @@ impl Reader {
         if self.rest.len() + bytes.len() <= LONGEST_LINE {
             self.rest.extend_from_slice(bytes);
         }
+        if count == 0
+            && let Some(newer) = self.newer.pop_front()
+        {
+            (self.file, self.read) = newer;
+            return Ok((true, More::Yes));
+        }
         Ok((count > 0, More::Yes))
     }
 
@@ -85,6 +101,42 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// The files of a log that are not packed, the newest first. Between two rotations they are looked for once.
+fn open_files(path: &Path) -> Result<Vec<std::fs::File>> {
+    let open = |path: &Path| match std::fs::File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    };
+    let mut files = Vec::new();
+    for _ in 0..LOOKS {
+        let before = log_rotation::before_rotation(path);
+        let older = before.as_deref().map(open).transpose()?.flatten();
+        files = [open(path)?, older].into_iter().flatten().collect();
+        if log_rotation::before_rotation(path) == before {
+            break;
+        }
+    }
+    Ok(files)
+}
+
+/// The oldest first, each from where it is read.
+fn chosen(newest_first: Vec<std::fs::File>, tail_lines: Option<u64>) -> Result<VecDeque<(File, u64)>> {
+    let mut chosen = VecDeque::new();
+    let mut left = tail_lines;
+    for mut file in newest_first {
+        let mut at = 0;
+        if let Some(lines) = &mut left {
+            (at, *lines) = tail::start(&mut file, *lines)?;
+            file.seek(SeekFrom::Start(at))?;
+        }
+        chosen.push_front((File::from_std(file), at));
+        if left == Some(0) {
+            break;
+        }
+    }
+    Ok(chosen)
 }
 
 /// Sends what the filter lets through, to the end of the file or, with `follow`, of the container.
@@ -109,7 +161,7 @@ pub async fn copy(
             if drain(&mut reader, &mut filter, client).await? == More::No {
                 return Ok(());
             }
-            reader = Reader::open(&path, None).await?;
+            reader = Reader::of_present(&path).await?;
             continue;
         }
         if has_ended {

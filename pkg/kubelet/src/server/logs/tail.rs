@@ -4,11 +4,12 @@ use std::io::{Read, Result, Seek, SeekFrom};
 
 const BLOCK: u64 = 16 * 1024;
 
-/// The position after which the file has that many lines. Reads from the end, no more than it must.
-pub fn start(file: &mut (impl Read + Seek), lines: u64) -> Result<u64> {
+/// The position after which the file has that many lines, and how many it has too few. Reads from the end, no more than
+/// it must.
+pub fn start(file: &mut (impl Read + Seek), lines: u64) -> Result<(u64, u64)> {
     let end = file.seek(SeekFrom::End(0))?;
     if lines == 0 {
-        return Ok(end);
+        return Ok((end, 0));
     }
     let mut seen = 0;
     let mut upper = end;
@@ -23,13 +24,13 @@ pub fn start(file: &mut (impl Read + Seek), lines: u64) -> Result<u64> {
             if *byte == b'\n' && lower + index as u64 + 1 != end {
                 seen += 1;
                 if seen == lines {
-                    return Ok(lower + index as u64 + 1);
+                    return Ok((lower + index as u64 + 1, 0));
                 }
             }
         }
         upper = lower;
     }
-    Ok(0)
+    Ok((0, lines - seen - u64::from(end > 0)))
 }
 
 #[cfg(test)]
@@ -40,8 +41,9 @@ mod tests {
     #[test]
     fn the_last_lines_are_found_from_the_end() {
         let check = |text: &str, lines: u64, expected: &str| {
-            let at = start(&mut Cursor::new(text), lines).unwrap();
+            let (at, missing) = start(&mut Cursor::new(text), lines).unwrap();
             assert_eq!(&text[usize::try_from(at).unwrap()..], expected, "{lines}");
+            assert_eq!(missing, lines - expected.lines().count() as u64, "{lines}");
         };
         check("", 3, "");
         check("a\nb\nc\n", 0, "");
