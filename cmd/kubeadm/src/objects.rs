@@ -47,6 +47,7 @@ pub fn all(cluster: &Cluster, ca_pem: &str) -> Result<Vec<Value>> {
             "metadata": {"name": "kubeadm:get-nodes"},
             "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}],
         }),
+        cluster_role_binding(pki::CLUSTER_ADMINS, "cluster-admin", pki::CLUSTER_ADMINS),
         cluster_role_binding("kubeadm:get-nodes", "kubeadm:get-nodes", JOINERS),
         cluster_role_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", JOINERS),
         cluster_role_binding("kubeadm:node-autoapprove-bootstrap", nodeclient, JOINERS),

@@ -245,7 +245,7 @@ impl Connection {
                 let text = text.splitn(3, ' ').nth(2).unwrap_or(text);
                 let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
                 let text = quoted.unwrap_or(text).replace("\\\"", "\"");
-                eprintln!("Warning: {text}");
+                eprintln!("Warning: {}", cli::plain(&text));
                 WARNINGS.fetch_add(1, Ordering::Relaxed);
             }
             let status = response.status();

@@ -174,11 +174,11 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(code) => code,
         // What the server said, or that nobody did, is told as it is.
         Err(error) if connection::speaks_for_itself(&error) => {
-            eprintln!("{error}");
+            eprintln!("{}", cli::plain(&error.to_string()));
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("{}", cli::plain(&format!("error: {error:#}")));
             ExitCode::FAILURE
         }
     }

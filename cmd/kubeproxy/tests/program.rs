@@ -72,6 +72,7 @@ async fn tell(iptables: &str) {
     keeps_good_certificates(&http, folder.path()).await;
     serves_ingresses_as_they_are_meant(&http, folder.path()).await;
     leaves_names_to_whom_they_belong(&http, &web).await;
+    resolves_only_what_is_claimed(&http, &Http::new(server.user("tenant", &[])), folder.path()).await;
     puts_back_what_others_take_away(&http, &proxy, &running, &web).await;
     serves_while_statuses_are_not_taken(&http).await;
     running.kill();
@@ -392,16 +393,66 @@ async fn leaves_names_to_whom_they_belong(http: &Http, web: &str) {
         (dns["status"]["conditions"][0]["reason"] == "HostReserved").then_some(())
     })
     .await;
-    let reserved =
-        "web.default.svc.cluster.local is a name of the cluster or of a node, and does not lead here";
+    let reserved = "web.default.svc.cluster.local is a name of the cluster, of a node or of a registry, and does not lead here";
     is_told(http, "DNS", "HostReserved", reserved).await;
     answers_names(web).await;
+}
+
+/// A tenant leads a host somewhere without the right to claim it, and adds to one that somebody else has.
+async fn resolves_only_what_is_claimed(http: &Http, tenant: &Http, folder: &Path) {
+    http.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "tenant"});
+    let binding = |kind: &str, name: &str| {
+        json!({"metadata": {"name": name}, "subjects": [subject],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}})
+    };
+    http.post(&format!("{rbac}/namespaces/team/rolebindings"), &binding("ClusterRole", "edit"))
+        .await
+        .expect(201);
+    let path = "/apis/minik8s.io/v1/namespaces/team/dnses";
+    eventually("the tenant's role", || async { (tenant.get(path).await.code == 200).then_some(()) }).await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"ports": [{"port": 80}], "clusterIP": "None"}});
+    tenant.post("/api/v1/namespaces/team/services", &service).await.expect(201);
+    tenant.post(path, &dns("stolen", "stolen.example")).await.expect(201);
+    let mut more = dns("more", "site.example");
+    more["spec"]["subpaths"][0]["path"] = "/more".into();
+    tenant.post(path, &more).await.expect(201);
+    let unclaimed = "stolen.example is served, but resolved for nobody: who wrote this may not claim domains.minik8s.io \"stolen.example\"";
+    is_told(http, "DNS", "HostNotClaimed", unclaimed).await;
+    let taken = "/more: it is a host of namespace \"default\", by DNS default/site";
+    is_told(http, "DNS", "HostTaken", taken).await;
+    // It is there for whoever comes with that name, and for nobody else.
+    is(&format!("http://{NODE}/page"), &["-H", "Host: stolen.example"], " 503").await;
+    let site = ["--resolve", "site.example:80:192.168.77.1"];
+    assert!(curl("http://site.example/more", &site).contains(" 404"), "the first one's paths only");
+    let hosts = || std::fs::read_to_string(folder.join("hosts")).expect("the file");
+    let lookup = || sh("timeout 5 busybox nslookup -type=a stolen.example 10.96.0.10 || true");
+    assert!(!hosts().contains("stolen.example") && !lookup().contains(NODE), "{}{}", hosts(), lookup());
+    // Who is given the right, and writes it again, has it.
+    let rules = json!([{"apiGroups": ["minik8s.io"], "resources": ["domains"], "verbs": ["claim"], "resourceNames": ["stolen.example"]}]);
+    let role = json!({"metadata": {"name": "claims"}, "rules": rules});
+    http.post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
+    http.post(&format!("{rbac}/clusterrolebindings"), &binding("ClusterRole", "claims")).await.expect(201);
+    eventually("it is claimed, and resolved", || async {
+        let mut again = dns("stolen", "stolen.example");
+        again["metadata"]["resourceVersion"] =
+            tenant.get(&format!("{path}/stolen")).await.expect(200)["metadata"]["resourceVersion"].clone();
+        tenant.put(&format!("{path}/stolen"), &again).await;
+        (hosts().contains("192.168.77.1 stolen.example") && lookup().contains(NODE)).then_some(())
+    })
+    .await;
+    http.delete("/api/v1/namespaces/team", &json!({})).await.expect(200);
+    for name in ["stolen", "more"] {
+        http.delete(&format!("{path}/{name}"), &json!({})).await.expect(200);
+    }
 }
 
 /// Waits for an event.
 async fn is_told(http: &Http, kind: &str, reason: &str, message: &str) {
     eventually(message, || async {
-        let events = http.get("/api/v1/namespaces/default/events").await.expect(200);
+        let events = http.get("/api/v1/events").await.expect(200);
         let told = |event: &Value| {
             event["reason"] == reason
                 && event["message"] == message

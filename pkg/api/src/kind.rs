@@ -113,6 +113,9 @@ pub type Prepare = fn(&mut Value, Option<&Value>);
 /// Turns an object of the stored version into this version, or back.
 pub type Convert = fn(Value) -> Value;
 
+/// The hosts that an object names.
+pub type Hosts = fn(&Value) -> Vec<String>;
+
 /// A kind of object.
 #[derive(Clone)]
 pub struct Kind {
@@ -172,6 +175,8 @@ pub struct Kind {
     pub validate_update: ValidateUpdate,
     /// Rules for changes of status.
     pub validate_status: ValidateUpdate,
+    /// The hosts that an object of the kind leads somewhere: whoever writes them is asked whether they may.
+    pub hosts: Option<Hosts>,
     /// How this version differs from the stored one: (from stored, to stored). `None`: it is the stored one.
     pub convert: Option<(Convert, Convert)>,
     /// The version that objects are stored in, where it is not this one and nothing but the version's name differs.
@@ -257,6 +262,7 @@ impl Kind {
             warnings: |_| Vec::new(),
             validate_update: |_, _, _| (),
             validate_status: |_, _, _| (),
+            hosts: None,
             convert: None,
             stored_version: None,
             stored_members: &[],

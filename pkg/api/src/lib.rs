@@ -16,6 +16,7 @@ pub mod admission;
 pub mod crd;
 pub mod decode;
 pub mod dialect;
+pub mod domains;
 pub mod equality;
 pub mod expression;
 pub mod field;

@@ -52,6 +52,8 @@ pub struct Config {
     pub event_ttl: Duration,
     /// How often history is forgotten: what is older than this cannot be watched from any more.
     pub compaction_interval: Duration,
+    /// Whether nobody may add external addresses to services.
+    pub deny_service_external_ips: bool,
     /// How many reads are answered at once.
     pub max_requests_in_flight: usize,
     /// How many writes are answered at once.
@@ -104,6 +106,7 @@ impl Config {
             rotate_encryption_key: false,
             event_ttl: Duration::from_secs(3600),
             compaction_interval: Duration::from_secs(300),
+            deny_service_external_ips: true,
             max_requests_in_flight: 400,
             max_mutating_requests_in_flight: 200,
             request_timeout: Duration::from_secs(60),

@@ -1,5 +1,6 @@
 //! The apiserver's flags, under upstream's names wherever upstream has the flag.
 
+use crate::admission::DENY_SERVICE_EXTERNAL_IPS;
 use crate::config::{Config, EtcdConfig};
 use crate::services::ServiceRanges;
 use clap::Parser;
@@ -100,6 +101,10 @@ pub struct Flags {
     /// How long events are kept.
     #[arg(long, default_value = "1h")]
     event_ttl: SignedDuration,
+    /// Plug-ins of admission to leave out. Only DenyServiceExternalIPs can be: then whoever may write a service chooses
+    /// addresses whose traffic is led to it
+    #[arg(long, value_delimiter = ',', value_parser = [DENY_SERVICE_EXTERNAL_IPS])]
+    disable_admission_plugins: Vec<String>,
     /// How many reads are answered at once.
     #[arg(long, default_value_t = 400)]
     max_requests_inflight: usize,
@@ -154,6 +159,7 @@ impl From<Flags> for Config {
                 .map(SignedDuration::unsigned_abs),
             rotate_encryption_key: flags.rotate_encryption_key,
             service_node_port_range: flags.service_node_port_range,
+            deny_service_external_ips: flags.disable_admission_plugins.is_empty(),
             max_requests_in_flight: flags.max_requests_inflight,
             max_mutating_requests_in_flight: flags.max_mutating_requests_inflight,
             max_bytes_in_flight: flags.max_inflight_bytes,

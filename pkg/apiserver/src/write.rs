@@ -13,7 +13,7 @@
 
 use crate::admission::question::{self, Question};
 use crate::admission::webhook::{self, Hook};
-use crate::admission::{self, Operation};
+use crate::admission::{self, Operation, domain_claim};
 use crate::context::Context;
 use crate::deletion;
 use crate::error::{ApiError, Result};
@@ -95,6 +95,7 @@ pub async fn new_object(
     }
     (kind.prepare)(new, None);
     name_requester(kind, new, context);
+    domain_claim::record(server, kind, new, None, true, context);
     note_phase_change(kind, new, None, context);
     embed(kind, new);
     let mut writes = services::allocate(server, kind, new, None)?;
@@ -203,6 +204,7 @@ pub async fn changed_object(
         }
         Part::Door(door) => (door.prepare)(&mut new, old, context.now),
     }
+    domain_claim::record(server, kind, &mut new, Some(old), matches!(part, Part::Main), context);
     count_generation(kind, &mut new, old, part);
     let mut writes = services::allocate(server, kind, &mut new, Some(old))?;
     validate_change(kind, &new, old, part)?;

@@ -1,11 +1,14 @@
 //! Text whose tabs become columns: a column is as wide as its widest cell among the lines next to each other that have
 //! it, and no wider. This is how Go's tabwriter sets upstream's `describe`.
 
+use crate::plain;
+
 /// Spaces behind the widest cell.
 const PADDING: usize = 2;
 
-/// The text with spaces for tabs.
+/// The text with spaces for tabs, and nothing in it that a terminal obeys.
 pub fn elastic(text: &str) -> String {
+    let text = &*plain(text);
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
     let mut out = String::new();
     set(&lines, &mut Vec::new(), &mut out);

@@ -3,10 +3,12 @@
 //! Nothing here talks to a cluster: it only shows things to people, on a terminal or in a pipe.
 
 mod elastic;
+mod plain;
 mod progress;
 mod table;
 
 pub use elastic::elastic;
+pub use plain::plain;
 pub use progress::Progress;
 pub use table::table;
 

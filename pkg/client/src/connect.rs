@@ -57,6 +57,17 @@ pub async fn connect_multiplexed(
     connect_with(kubeconfig, user_agent, Way { multiplexed: true, ..Way::default() }).await
 }
 
+/// The host by which a kubeconfig reaches the API server. None, if it is none, or cannot be read.
+pub fn server_name(kubeconfig: Option<&Path>) -> Option<String> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig?).ok()?;
+    let named =
+        |name: &str| kubeconfig.contexts.iter().find(|context| context.name == name)?.context.as_ref();
+    let cluster = &named(kubeconfig.current_context.as_deref()?)?.cluster;
+    let cluster = kubeconfig.clusters.iter().find(|it| it.name == *cluster)?.cluster.as_ref()?;
+    let server: http::Uri = cluster.server.as_deref()?.parse().ok()?;
+    server.host().map(str::to_owned)
+}
+
 /// How to connect.
 #[derive(Default)]
 pub(crate) struct Way {

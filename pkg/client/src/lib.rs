@@ -22,7 +22,7 @@ pub mod spdy;
 mod tasks;
 
 pub use cache::{AnyCache, Cache, Change, MetadataHandler, version_number};
-pub use connect::{ConnectError, connect, connect_multiplexed};
+pub use connect::{ConnectError, connect, connect_multiplexed, server_name};
 pub use flags::{LeaderFlags, duration};
 pub use informer::Informers;
 pub use key::Key;

@@ -21,9 +21,14 @@ pub struct Component {
     pub groups: &'static [&'static str],
 }
 
+/// The group of a cluster's administrators. A binding makes it that, so that it can be taken back, unlike `system:masters`.
+pub const CLUSTER_ADMINS: &str = "kubeadm:cluster-admins";
+
 /// The parts that a control plane has, under the names that upstream's kubeadm gives their files.
-pub const COMPONENTS: [Component; 3] = [
-    Component { file: "admin.conf", user: "kubernetes-admin", groups: &["system:masters"] },
+pub const COMPONENTS: [Component; 4] = [
+    Component { file: "admin.conf", user: "kubernetes-admin", groups: &[CLUSTER_ADMINS] },
+    // For whoever has to repair the bindings by which everybody else may do anything.
+    Component { file: "super-admin.conf", user: "kubernetes-super-admin", groups: &["system:masters"] },
     Component { file: "controller-manager.conf", user: "system:kube-controller-manager", groups: &[] },
     Component { file: "scheduler.conf", user: "system:kube-scheduler", groups: &[] },
 ];
@@ -41,7 +46,10 @@ pub fn ensure_component(
         && let Ok(config) = Kubeconfig::parse(&text)
         && config.server == server
         && config.ca_pem.trim() == authority.pem().trim()
-        && remaining_seconds(&config, authority, now).is_some_and(|left| left > RENEW_BEFORE_SECONDS)
+        && let Some(facts) = own_facts(&config, authority)
+        && facts.not_after - now.as_second() > RENEW_BEFORE_SECONDS
+        && facts.common_name == component.user
+        && facts.organizations == component.groups
     {
         return Ok(false);
     }
@@ -80,22 +88,25 @@ pub fn renew_component(
     let Some(text) = file::read(&path)? else { return Ok(false) };
     let config = Kubeconfig::parse(&text)
         .map_err(|source| Error::File { path: path.clone(), source: Box::new(source) })?;
-    if remaining_seconds(&config, authority, now).is_none_or(|left| left > within_seconds) {
+    let Some(facts) = own_facts(&config, authority) else { return Ok(false) };
+    if facts.not_after - now.as_second() > within_seconds {
         return Ok(false);
     }
-    let identity = authority.client(component.user, component.groups, now)?;
+    // Who it was made for, as it was made: nobody may have bound yet what it would be made for today.
+    let groups: Vec<&str> = facts.organizations.iter().map(String::as_str).collect();
+    let identity = authority.client(&facts.common_name, &groups, now)?;
     let text =
-        kubeconfig(&config.server, &config.ca_pem, component.user, &identity.certificate, &identity.key);
+        kubeconfig(&config.server, &config.ca_pem, &facts.common_name, &identity.certificate, &identity.key);
     file::write(&path, text.as_bytes(), Mode::Secret)?;
     Ok(true)
 }
 
-/// How long the client certificate still lasts; `None` if there is none, or it is not of this authority.
-fn remaining_seconds(config: &Kubeconfig, authority: &Authority, now: Timestamp) -> Option<i64> {
+/// What the client certificate says; `None` if there is none, or it is not of this authority.
+fn own_facts(config: &Kubeconfig, authority: &Authority) -> Option<Facts> {
     let (certificate, key) = (config.client_cert_pem.as_ref()?, config.client_key_pem.as_ref()?);
     PrivateKey::from_pem(key).ok()?;
     let facts = Facts::from_pem(certificate).ok()?;
-    authority.issued(certificate, key).then(|| facts.not_after - now.as_second())
+    authority.issued(certificate, key).then_some(facts)
 }
 
 #[cfg(test)]
@@ -116,7 +127,10 @@ mod tests {
         let renew = |now| renew_components(dir.path(), &authority, now, RENEW_BEFORE_SECONDS).unwrap();
         assert!(renew(now).is_empty());
         let later = now + (300 * 24).hours();
-        assert_eq!(renew(later), ["admin.conf", "controller-manager.conf", "scheduler.conf"]);
+        assert_eq!(
+            renew(later),
+            ["admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"]
+        );
         assert!(renew(later).is_empty());
         let text = file::read(&dir.path().join("scheduler.conf")).unwrap().unwrap();
         let config = Kubeconfig::parse(&text).unwrap();
@@ -124,6 +138,24 @@ mod tests {
         let facts = Facts::from_pem(&config.client_cert_pem.unwrap()).unwrap();
         assert_eq!(facts.common_name, "system:kube-scheduler");
         assert!(facts.not_after > later.as_second() + RENEW_BEFORE_SECONDS);
+    }
+
+    #[test]
+    fn an_administrator_of_before_is_renewed_as_they_were_until_the_cluster_is_set_up_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let authority = Authority::create("kubernetes", now).unwrap();
+        let old = Component { groups: &["system:masters"], ..COMPONENTS[0] };
+        let groups = || {
+            let text = file::read(&dir.path().join("admin.conf")).unwrap().unwrap();
+            let config = Kubeconfig::parse(&text).unwrap();
+            Facts::from_pem(&config.client_cert_pem.unwrap()).unwrap().organizations
+        };
+        assert!(ensure_component(dir.path(), &old, "https://a", &authority, now).unwrap());
+        assert_eq!(renew_components(dir.path(), &authority, now, i64::MAX).unwrap(), ["admin.conf"]);
+        assert_eq!(groups(), ["system:masters"]);
+        assert!(ensure_component(dir.path(), &COMPONENTS[0], "https://a", &authority, now).unwrap());
+        assert_eq!(groups(), [CLUSTER_ADMINS]);
     }
 
     #[test]

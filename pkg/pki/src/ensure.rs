@@ -13,6 +13,7 @@
 use crate::Error;
 use crate::authority::{Authority, Identity};
 use crate::certificate::{Facts, San};
+use crate::components::CLUSTER_ADMINS;
 use crate::file::{self, Mode};
 use crate::jwt::{Signer, Verifier};
 use crate::key::PrivateKey;
@@ -24,6 +25,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const ADMIN: &str = "kubernetes-super-admin";
+/// The name by which kubelets know the API server.
+const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 /// The name by which the servers of other groups know the API server.
 pub const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 /// Less time left than this, and a certificate is made anew: a quarter of its year.
@@ -87,8 +90,8 @@ pub fn ensure(dir: &Path, config: &Config, now: Timestamp) -> Result<ServerPki, 
         },
         || authority.server("kube-apiserver", &sans, now),
     )?;
-    let user = |file: &str, name: &str| {
-        let groups = ["system:masters"];
+    let user = |file: &str, name: &str, group: &str| {
+        let groups = [group];
         identity(
             dir,
             file,
@@ -98,8 +101,8 @@ pub fn ensure(dir: &Path, config: &Config, now: Timestamp) -> Result<ServerPki, 
             || authority.client(name, &groups, now),
         )
     };
-    let kubelet_client = user("apiserver-kubelet-client", "kube-apiserver-kubelet-client")?;
-    let admin = user("admin", ADMIN)?;
+    let kubelet_client = user("apiserver-kubelet-client", KUBELET_CLIENT, CLUSTER_ADMINS)?;
+    let admin = user("admin", ADMIN, "system:masters")?;
     identity(
         dir,
         FRONT_PROXY_CLIENT,

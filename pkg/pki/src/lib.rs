@@ -24,7 +24,9 @@ mod pem;
 pub use authority::{AUTHORITY_LIFETIME, Authority, Identity, LEAF_LIFETIME};
 pub use bootstrap_token::BootstrapToken;
 pub use certificate::{Facts, Request, San, Usage, public_key_hash, request};
-pub use components::{COMPONENTS, Component, ensure_component, renew_component, renew_components};
+pub use components::{
+    CLUSTER_ADMINS, COMPONENTS, Component, ensure_component, renew_component, renew_components,
+};
 pub use ensure::{Config, FRONT_PROXY_CLIENT, RENEW_BEFORE_SECONDS, ServerPki, ensure};
 pub use jwt::{JwtError, Signer, Verifier, unverified_claims};
 pub use key::{Algorithm, PrivateKey, PublicKey};

@@ -7,6 +7,7 @@
 //!
 //! A backend that does not exist answers 503 and says why, in the answer and in the DNS object's status.
 
+mod holders;
 mod ingress;
 mod nginx;
 mod owner;

@@ -262,13 +262,21 @@ fn authority(zone: &Zone) -> Option<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::Reserved;
     use hickory_proto::op::{Message, Query};
     use hickory_resolver::TokioResolver;
 
     #[tokio::test]
     async fn what_is_odd_is_answered_as_others_do() {
         let here = ["192.0.2.7".parse().unwrap()];
-        let zone = Zone::new("cluster.local", vec![], vec![], ["shop.example".to_owned()].into_iter(), &here);
+        let zone = Zone::new(
+            "cluster.local",
+            vec![],
+            vec![],
+            ["shop.example".to_owned()].into_iter(),
+            Reserved::default(),
+            &here,
+        );
         let (address, stop) = start(zone, Vec::new()).await;
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         socket.connect(address).await.unwrap();
@@ -332,9 +340,10 @@ mod tests {
         ];
         let elsewhere = ["outside.example".to_owned()];
         let there = ["192.0.2.7".parse().unwrap()];
-        let outside = Zone::new("example.net", vec![], vec![], elsewhere.into_iter(), &there);
+        let outside =
+            Zone::new("example.net", vec![], vec![], elsewhere.into_iter(), Reserved::default(), &there);
         let (outside, outside_stop) = start(outside, Vec::new()).await;
-        let zone = Zone::new("cluster.local", services, vec![], std::iter::empty(), &[]);
+        let zone = Zone::new("cluster.local", services, vec![], std::iter::empty(), Reserved::default(), &[]);
         let (address, stop) = start(zone, vec![outside]).await;
         let client = Upstream::fixed(vec![address]).resolver().unwrap();
         let web = "web.default.svc.cluster.local.";
@@ -367,7 +376,7 @@ mod tests {
             "addressType": "IPv4", "endpoints": endpoints, "ports": []});
         let services = vec![Arc::new(serde_json::from_value(service).unwrap())];
         let slices = [Arc::new(serde_json::from_value(slice).unwrap())];
-        let zone = Zone::new("cluster.local", services, slices, std::iter::empty(), &[]);
+        let zone = Zone::new("cluster.local", services, slices, std::iter::empty(), Reserved::default(), &[]);
         let (address, stop) = start(zone, Vec::new()).await;
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         socket.connect(address).await.unwrap();

@@ -7,8 +7,9 @@
 //! ```
 
 use crate::gateway::{Classes, Reserved, Services as Places, Sites, sites};
-use crate::node::has_some_of;
+use crate::node::{has_some_of, own_names};
 use crate::record::{Service, Slice};
+use api::domains::RECORD;
 use api::kinds::minik8s::dns::DNS;
 use api::kinds::networking::ingress::CLASS_ANNOTATION;
 use client::{AnyCache, Cache, Informers, Key};
@@ -51,6 +52,8 @@ pub struct Objects {
     pub cidrs: Kept<ServiceCIDR>,
     /// Counts changes of where headless services are.
     headless: watch::Receiver<u64>,
+    /// What the API server is called by this node.
+    control_plane: Option<String>,
     path: PathBuf,
 }
 
@@ -83,7 +86,7 @@ type Saved = Copy<Service, Slice, Node, DNS, Ingress, IngressClass, ServiceCIDR>
 
 impl Objects {
     /// Follows them all. What was known before is known at once.
-    pub fn follow(informers: &Informers, dir: &Path) -> Objects {
+    pub fn follow(informers: &Informers, dir: &Path, control_plane: Option<String>) -> Objects {
         let path = dir.join("objects.json");
         let saved = std::fs::File::open(&path).ok();
         let saved: Option<Saved> = saved.and_then(|file| serde_json::from_reader(BufReader::new(file)).ok());
@@ -109,6 +112,7 @@ impl Objects {
             ingresses: Kept::follow(informers, prune_ingress, saved.ingresses),
             classes: Kept::follow(informers, |_| {}, saved.classes),
             cidrs: Kept::follow(informers, |_| {}, saved.cidrs),
+            control_plane,
             path,
         }
     }
@@ -139,13 +143,23 @@ impl Objects {
 
     /// The names that no object can lead elsewhere.
     pub fn reserved(&self, domain: &str) -> Reserved {
-        Reserved::new(domain, self.nodes.list().iter().filter_map(|node| node.metadata.name.clone()))
+        let nodes = self.nodes.list();
+        let names = nodes.iter().flat_map(|node| own_names(node));
+        Reserved::new(domain, names.chain(self.control_plane.iter().cloned()))
     }
 
     /// The hosts of DNS objects and ingresses, and where they lead.
     pub fn sites(&self, classes: &Classes, services: &Places) -> Sites {
         let (dnses, ingresses) = (self.dnses.list(), self.ingresses.list());
-        sites(dnses.iter().map(AsRef::as_ref), ingresses.iter().map(AsRef::as_ref), classes, services)
+        // Who knows no DNS objects is somebody else's API server.
+        let trusted = self.dnses.is_known();
+        sites(
+            dnses.iter().map(AsRef::as_ref),
+            ingresses.iter().map(AsRef::as_ref),
+            classes,
+            services,
+            trusted,
+        )
     }
 
     /// Waits until services are known as they are, but not for long: what was known before is better than nothing, but
@@ -286,7 +300,7 @@ where
 /// Only what has to do with hosts and paths.
 fn prune_ingress(ingress: &mut Ingress) {
     if let Some(annotations) = &mut ingress.metadata.annotations {
-        annotations.retain(|name, _| name == CLASS_ANNOTATION);
+        annotations.retain(|name, _| name == CLASS_ANNOTATION || name == RECORD);
     }
     ingress.metadata.labels = None;
 }

@@ -10,7 +10,7 @@ mod secrets;
 use crate::flags::Config;
 use crate::iptables::Iptables;
 use crate::metrics::Status;
-use crate::node::{This, peers};
+use crate::node::{Bounds, This, peers};
 use crate::objects::Objects;
 use crate::web::{Web, WebError};
 use client::{ConnectError, Informers, Panicked, Recorder};
@@ -60,7 +60,8 @@ pub async fn run(config: Config, status: Status, shutdown: CancellationToken) ->
     };
     let shutdown = shutdown.child_token();
     let informers = Informers::new(client.clone(), shutdown.clone());
-    let objects = Objects::follow(&informers, &config.state_dir);
+    let objects =
+        Objects::follow(&informers, &config.state_dir, client::server_name(config.kubeconfig.as_deref()));
     let checks = HealthChecks::default();
     let (recorder, events) =
         Recorder::new(client.clone(), "kubeproxy", config.node.clone(), shutdown.clone());
@@ -131,7 +132,8 @@ async fn keep_overlay(config: &Config, objects: &Objects, shutdown: &Cancellatio
         let nodes = objects.nodes.list();
         let mut retry = None;
         if let Some(local) = This::find(&config.node, &nodes).overlay()
-            && let Err(error) = overlay::sync(&local, &peers(&config.node, &nodes)).await
+            && let Err(error) =
+                overlay::sync(&local, &peers(&config.node, &nodes, &bounds(config, objects))).await
         {
             tracing::warn!(error = &error as &dyn std::error::Error, "the overlay is not in step");
             retry = Some(RETRY);
@@ -143,6 +145,13 @@ async fn keep_overlay(config: &Config, objects: &Objects, shutdown: &Cancellatio
             () = tokio::time::sleep(retry.unwrap_or(config.sync_period)) => {}
         }
     }
+}
+
+/// Where the pods of other nodes can be.
+fn bounds(config: &Config, objects: &Objects) -> Bounds {
+    let mut foreign = config.service_ranges.clone();
+    foreign.extend(objects.more_ranges(&foreign));
+    Bounds { cluster: config.cluster_cidrs.clone(), foreign }
 }
 
 async fn save(objects: &Objects, shutdown: &CancellationToken) {

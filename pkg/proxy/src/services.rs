@@ -7,7 +7,9 @@
 //! Everything that differs between clusters, versions and defaults ends here; what follows knows only [`ServicePort`].
 
 use crate::record::{More, Place, Port, PortOfService, Service, Slice};
+use ipnet::IpNet;
 use network::Protocol;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -99,6 +101,34 @@ impl ServicePort {
         let cluster = near.unwrap_or(ready);
         let local = all.iter().copied().filter(|endpoint| endpoint.local && endpoint.ready).collect();
         Chosen { cluster: or_draining(cluster, &all, false), local: or_draining(local, &all, true) }
+    }
+}
+
+/// Addresses that no service may have besides those of the cluster: what is sent to them is others'. The API server
+/// refuses them as well; whoever gets one past it, or was there before, still leads nobody's packets away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The nodes' own, and those of the API.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The services'.
+    pub ranges: Vec<IpNet>,
+}
+
+impl Taken {
+    /// Leaves of a port's external addresses those that are free. The others come back.
+    pub fn take_from(&self, port: &mut ServicePort) -> Vec<IpAddr> {
+        let mut taken = Vec::new();
+        let mut is_free = |address: &IpAddr| {
+            let free = !self.addresses.contains(address)
+                && !self.ranges.iter().any(|range| range.contains(address))
+                && !address.is_loopback()
+                && !address.is_unspecified();
+            taken.extend((!free).then_some(*address));
+            free
+        };
+        port.more.external_ips.retain(&mut is_free);
+        port.more.load_balancer_ips.retain(&mut is_free);
+        taken
     }
 }
 
@@ -282,5 +312,26 @@ mod tests {
         };
         check(three(&near), 1);
         check(three(&nearby), 2);
+    }
+
+    #[test]
+    fn nobody_elses_address_is_led_to_a_service() {
+        let spec = json!({"clusterIP": "10.96.0.5", "type": "LoadBalancer", "ports": [{"port": 443, "name": "http"}],
+            "externalIPs": ["192.168.1.1", "192.0.2.1", "10.96.0.1", "fd00::1", "0.0.0.0"]});
+        let points =
+            json!([{"ip": "192.168.1.1"}, {"ip": "192.0.2.2"}, {"ip": "10.100.0.1"}, {"ip": "127.0.0.1"}]);
+        let mut service = service(spec);
+        service["status"] = json!({"loadBalancer": {"ingress": points}});
+        let mut port = ports(service, &[]).remove(0);
+        let taken = Taken {
+            addresses: ["192.168.1.1", "fd00::1"].map(|address| address.parse().unwrap()).into(),
+            ranges: vec!["10.96.0.0/12".parse().unwrap()],
+        };
+        let refused = taken.take_from(&mut port);
+        let texts = |all: &[IpAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!(texts(&port.more.external_ips), "192.0.2.1");
+        assert_eq!(texts(&port.more.load_balancer_ips), "192.0.2.2");
+        assert_eq!(texts(&refused), "192.168.1.1 10.96.0.1 fd00::1 0.0.0.0 192.168.1.1 10.100.0.1 127.0.0.1");
+        assert_eq!(port.cluster_ips.len(), 1, "its own stays");
     }
 }

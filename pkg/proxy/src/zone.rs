@@ -11,6 +11,7 @@
 //!
 //! Answers follow the specification of Kubernetes' DNS. A name outside of all this is somebody else's.
 
+use crate::gateway::Reserved;
 use crate::record::{Service, Slice};
 use network::Protocol;
 use std::cmp::Ordering;
@@ -93,6 +94,8 @@ pub struct Zone {
     pods: HashMap<IpAddr, String>,
     /// Names that lead to this node; `*.example.com` is every name right below.
     hosts: HashSet<String>,
+    /// Names that are not among those of a wildcard.
+    reserved: Reserved,
     node: Vec<IpAddr>,
 }
 
@@ -112,6 +115,7 @@ impl Zone {
         services: Vec<Arc<Service>>,
         slices: impl IntoIterator<Item = Arc<Slice>>,
         hosts: impl Iterator<Item = String>,
+        reserved: Reserved,
         node: &[IpAddr],
     ) -> Zone {
         let of_service = |(n, service): (usize, &Arc<Service>)| {
@@ -128,6 +132,7 @@ impl Zone {
             services,
             addresses,
             hosts: hosts.map(|host| host.to_ascii_lowercase()).collect(),
+            reserved,
             node: node.to_vec(),
             ..Zone::default()
         };
@@ -208,7 +213,7 @@ impl Zone {
 
     fn is_host(&self, name: &str) -> bool {
         let wildcard = |(_, domain): (&str, &str)| self.hosts.contains(&format!("*.{domain}"));
-        self.hosts.contains(name) || name.split_once('.').is_some_and(wildcard)
+        self.hosts.contains(name) || name.split_once('.').is_some_and(wildcard) && !self.reserved.holds(name)
     }
 
     fn service(&self, service: &Service, name: &str, inner: &[&str], kind: Type) -> Answer {
@@ -372,7 +377,8 @@ mod tests {
         let node = ["192.168.1.1".parse().unwrap()];
         let hosts = ["shop.example.com".to_owned(), "*.apps.example.com".to_owned()];
         services.sort_by_key(|service| service.name().to_owned());
-        Zone::new("cluster.local.", services, [Arc::new(slice)], hosts.into_iter(), &node)
+        let reserved = Reserved::new("cluster.local.", ["n1.apps.example.com".to_owned()].into_iter());
+        Zone::new("cluster.local.", services, [Arc::new(slice)], hosts.into_iter(), reserved, &node)
     }
 
     fn check(name: &str, kind: Type, expected: &str) {
@@ -435,6 +441,7 @@ mod tests {
         check("shop.example.com", Type::A, "192.168.1.1");
         check("shop.example.com", Type::Aaaa, "");
         check("Any.apps.example.com", Type::A, "192.168.1.1");
+        check("n1.apps.example.com", Type::A, "elsewhere");
         check("deep.any.apps.example.com", Type::A, "elsewhere");
         check("apps.example.com", Type::A, "elsewhere");
         check("example.com", Type::A, "elsewhere");

@@ -1,12 +1,14 @@
 //! Scripts of clients, run against a fresh apiserver.
 
-use crate::TestServer;
+use crate::{Engine, TestServer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Runs a script to its end and expects it to succeed; what it printed is shown where it does not.
 pub async fn run_script(mut script: Command) {
-    let mut server = TestServer::start().await;
+    // As upstream's is by default, which clients expect.
+    let mut server =
+        TestServer::start_with(Engine::Embedded, |config| config.deny_service_external_ips = false).await;
     script.env("KUBECONFIG", server.data_dir().join("admin.kubeconfig"));
     let output = tokio::task::spawn_blocking(move || script.output().expect("the script starts"));
     let output = output.await.expect("the script ends");

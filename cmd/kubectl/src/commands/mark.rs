@@ -169,7 +169,7 @@ fn list(object: &Value, mark: Mark, several: bool) {
         println!("Listing {} for {kind}.{group}/{}:", mark.field(), name_of(object));
     }
     for (key, value) in object["metadata"][mark.field()].as_object().into_iter().flatten() {
-        println!("{indent}{key}={}", value.as_str().unwrap_or_default());
+        println!("{indent}{key}={}", cli::plain(value.as_str().unwrap_or_default()));
     }
 }
 

@@ -52,7 +52,7 @@ fn certificates_are_renewed_without_a_restart() {
 
     // So are then those of the controller-manager, the scheduler, and of the API server itself.
     let files = ["controller-manager.conf", "scheduler.conf"].map(|file| etc.join(file));
-    for (path, component) in files.iter().zip(&pki::COMPONENTS[1..]) {
+    for (path, component) in files.iter().zip(&pki::COMPONENTS[2..]) {
         let config = Kubeconfig::parse(&read(path)).expect("a kubeconfig");
         let Identity { certificate, key } = short(component.user, component.groups);
         let text = pki::kubeconfig(&config.server, &config.ca_pem, component.user, &certificate, &key);

@@ -160,10 +160,34 @@ fn tokens_certificates_images_and_versions_are_shown_and_changed() {
     assert!(node.run(&["kubeadm", "version", "-o", "yaml"]).contains("gitVersion: v1.35"));
     assert_eq!(node.run(&["kubeadm", "version", "-o", "short"]), "v1.35.0\n");
 
+    // Who administers is whom a binding says, and can be taken back; one file can repair that.
+    let with = |file: &str, arguments: &[&str]| {
+        let kubeconfig = format!("/etc/kubernetes/{file}");
+        let output = node.attempt(&[&["kubectl", "--kubeconfig", &kubeconfig], arguments].concat());
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let binding = "clusterrolebinding/kubeadm:cluster-admins";
+    let saved = with("admin.conf", &["get", binding, "-o", "json"]);
+    assert!(saved.contains("\"cluster-admin\""), "{saved}");
+    with("super-admin.conf", &["delete", binding]);
+    node.eventually("the administrator may do nothing", |_| {
+        with("admin.conf", &["get", "nodes"]).contains("Error from server (Forbidden)")
+    });
+    let groups = ["create", "clusterrolebinding", "kubeadm:cluster-admins", "--clusterrole=cluster-admin"];
+    with("super-admin.conf", &[&groups[..], &["--group=kubeadm:cluster-admins"]].concat());
+    node.eventually("and everything again", |_| with("admin.conf", &["get", "nodes"]).contains("m1"));
+
     // Certificates.
     let shown = node.run(&["kubeadm", "certs", "check-expiration"]);
-    for name in ["admin.conf", "controller-manager.conf", "scheduler.conf", "kubelet.conf", "apiserver", "ca"]
-    {
+    for name in [
+        "admin.conf",
+        "super-admin.conf",
+        "controller-manager.conf",
+        "scheduler.conf",
+        "kubelet.conf",
+        "apiserver",
+        "ca",
+    ] {
         assert!(
             shown.lines().any(|line| line.starts_with(&format!("{name} ")) && line.contains('d')),
             "{name}: {shown}"
@@ -178,7 +202,7 @@ fn tokens_certificates_images_and_versions_are_shown_and_changed() {
     assert_eq!(renewed, "certificate scheduler.conf renewed\n");
     assert_eq!(old, serving());
     let renewed = node.run(&["kubeadm", "certs", "renew", "all"]);
-    for name in ["apiserver", "admin.conf", "controller-manager.conf"] {
+    for name in ["apiserver", "admin.conf", "super-admin.conf", "controller-manager.conf"] {
         assert!(renewed.contains(&format!("certificate {name} renewed\n")), "{renewed}");
     }
     assert_ne!(old, serving());

@@ -14,6 +14,7 @@ mod default_class;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
+pub mod domain_claim;
 mod limit_ranger;
 mod matching;
 mod namespace_lifecycle;
@@ -28,6 +29,7 @@ pub mod question;
 mod rbac_escalation;
 mod runtime_class;
 mod service_account;
+mod service_addresses;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 mod understood;
@@ -137,6 +139,9 @@ const PLUGINS: &[(&str, Plugin)] = &[
     ("RBACEscalation", rbac_escalation::admit),
 ];
 
+/// The one plug-in that may be switched off.
+pub const DENY_SERVICE_EXTERNAL_IPS: &str = "DenyServiceExternalIPs";
+
 /// The plug-ins that only look. They are asked when webhooks have changed the object and its kind's rules are kept:
 /// what they see is what will be stored.
 const VALIDATORS: &[(&str, Validator)] = &[
@@ -146,6 +151,8 @@ const VALIDATORS: &[(&str, Validator)] = &[
     ("CertificateSigning", certificate_signing::validate),
     ("CertificateSubjectRestriction", certificate_subject_restriction::validate),
     ("ParamAccess", param_access::validate),
+    (DENY_SERVICE_EXTERNAL_IPS, service_addresses::deny_external_ips),
+    ("ServiceAddresses", service_addresses::validate),
 ];
 
 /// Asks every plug-in that may change objects about a create or an update.

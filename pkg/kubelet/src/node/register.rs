@@ -29,13 +29,7 @@ pub(super) async fn register(
             )])),
             ..ObjectMeta::default()
         },
-        spec: Some(NodeSpec {
-            taints: (!taints.is_empty()).then_some(taints),
-            pod_cidr: settings.pod_cidrs.first().map(ToString::to_string),
-            pod_cidrs: (!settings.pod_cidrs.is_empty())
-                .then(|| settings.pod_cidrs.iter().map(ToString::to_string).collect()),
-            ..NodeSpec::default()
-        }),
+        spec: Some(NodeSpec { taints: (!taints.is_empty()).then_some(taints), ..NodeSpec::default() }),
         status: Some(node_status(facts, &NodeStatus::default(), Timestamp::now())),
     };
     match nodes.create(&PostParams::default(), &node).await {

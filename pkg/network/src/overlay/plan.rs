@@ -74,6 +74,7 @@ pub enum Action {
 /// routes.
 pub fn plan(local: &Local, peers: &[Peer], kernel: &Kernel) -> Vec<Action> {
     let peers: Vec<&Peer> = peers.iter().filter(|peer| usable(local, peer)).collect();
+    let peers = with_macs_of_their_own(local, peers);
     let ranges =
         || peers.iter().flat_map(|peer| ranges(peer.range, peer.range_v6).map(|range| (range, peer.mac)));
     let neighbours: BTreeMap<IpAddr, Mac> = ranges().map(|(range, mac)| (range.network(), mac)).collect();
@@ -114,6 +115,14 @@ fn usable(local: &Local, peer: &Peer) -> bool {
     let overlap = |one: IpNet, other: IpNet| one.contains(&other.network()) || other.contains(&one.network());
     let taken = ranges(peer.range, peer.range_v6).any(|range| local.ranges().any(|own| overlap(range, own)));
     peer.public_ip != local.public_ip && !taken
+}
+
+/// What is sent to one MAC goes to every node that has it. One that follows from a range is that node's; another is the
+/// first one's that says so.
+fn with_macs_of_their_own<'a>(local: &Local, peers: Vec<&'a Peer>) -> Vec<&'a Peer> {
+    let follows = |peer: &Peer| mac_of(IpAddr::V4(peer.range.network()));
+    let mut taken: BTreeSet<Mac> = peers.iter().map(|peer| follows(peer)).chain([local.mac()]).collect();
+    peers.into_iter().filter(|peer| peer.mac == follows(peer) || taken.insert(peer.mac)).collect()
 }
 
 /// The ranges of a node; the first address of each is that of its device.
@@ -279,6 +288,26 @@ mod tests {
         let thief = Peer { range: local().range, ..peer(4) };
         let other = Peer { range_v6: local().range_v6, ..peer(5) };
         assert_eq!(plan(&local(), &[itself, thief, other], &Kernel::default()), []);
+    }
+
+    #[test]
+    fn nobody_gets_a_copy_of_what_is_sent_to_another() {
+        let fdb = |peers: &[Peer]| -> Vec<Ipv4Addr> {
+            let ways =
+                plan(&local(), peers, &Kernel::default()).into_iter().filter_map(|action| match action {
+                    Action::AddFdb(_, to) => Some(to),
+                    _ => None,
+                });
+            ways.collect()
+        };
+        let [one, two] = [peer(1), peer(2)];
+        let like = |mac: Mac| Peer { mac, ..peer(3) };
+        // An older one, too.
+        assert_eq!(fdb(&[like(two.mac), one.clone(), two.clone()]), [one.public_ip, two.public_ip]);
+        assert_eq!(fdb(&[like(local().mac())]), [] as [Ipv4Addr; 0]);
+        let flannel = Peer { mac: [2; 6], ..one.clone() };
+        assert_eq!(fdb(&[flannel.clone(), like([2; 6])]), [one.public_ip]);
+        assert_eq!(fdb(&[flannel, like([4; 6])]).len(), 2);
     }
 
     #[test]

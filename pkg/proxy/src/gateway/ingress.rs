@@ -43,6 +43,9 @@ pub(super) fn add(all: &mut Sites, ingress: &Ingress, owner: &Owner, services: &
     let namespace = owner.namespace.as_str();
     for rule in spec.rules.iter().flatten() {
         let host = lower(rule.host.as_deref());
+        if !all.has_host(&host, owner) {
+            continue;
+        }
         all.hosts.entry(host.clone()).or_default();
         for path in rule.http.iter().flat_map(|http| &http.paths) {
             let matching = if path.path_type == "Exact" { Match::Exact } else { Match::Prefix };
@@ -58,7 +61,7 @@ pub(super) fn add(all: &mut Sites, ingress: &Ingress, owner: &Owner, services: &
         }
     }
     for host in own_hosts(spec) {
-        if let Some(secret) = secret_of(spec, &host) {
+        if let Some(secret) = secret_of(spec, &host).filter(|_| all.has_host(&host, owner)) {
             let site = all.hosts.entry(host).or_default();
             site.tls.get_or_insert_with(|| (namespace.to_owned(), secret.to_owned()));
         }
@@ -71,7 +74,7 @@ fn lower(host: Option<&str>) -> String {
 
 /// The hosts that may have its certificates and its default backend: those of its rules, and those that it names for
 /// TLS and leads to its default backend.
-fn own_hosts(spec: &IngressSpec) -> BTreeSet<String> {
+pub(super) fn own_hosts(spec: &IngressSpec) -> BTreeSet<String> {
     let ruled = spec.rules.iter().flatten().map(|rule| lower(rule.host.as_deref()));
     let named = spec.tls.iter().flatten().flat_map(|tls| tls.hosts.iter().flatten());
     let named = named.filter(|_| spec.default_backend.is_some()).map(|host| lower(Some(host)));
@@ -124,12 +127,10 @@ pub fn ingress_troubles(
         Backend::Missing(reason, message) => Some((reason, message)),
         Backend::At(_) | Backend::Among(..) => None,
     });
-    let hosts = spec.rules.iter().flatten().map(|rule| lower(rule.host.as_deref()));
-    let reserved = hosts.filter(|host| reserved.holds(host)).map(|host| reserved.trouble(&host));
-    let taken = sites.taken_from(&owner).map(|(place, other)| {
-        let (reason, message) = other.has_it();
-        (reason, format!("{place}: {message}"))
-    });
+    let of_hosts = own_hosts(spec);
+    let of_hosts = of_hosts.iter().filter_map(|host| sites.trouble_of_host(host, &owner, reserved));
+    let taken =
+        sites.taken_from(&owner).map(|(place, (reason, message))| (*reason, format!("{place}: {message}")));
     let unusable = spec.tls.iter().flatten().filter_map(|tls| {
         let message = match &tls.secret_name {
             Some(name) => format!("secret \"{name}\": {}", certificate(name)?),
@@ -137,7 +138,7 @@ pub fn ingress_troubles(
         };
         Some(("CertificateNotUsed", message))
     });
-    missing.chain(reserved).chain(taken).chain(unusable).collect()
+    missing.chain(of_hosts).chain(taken).chain(unusable).collect()
 }
 
 /// Where an ingress is reached: every node serves it.
@@ -198,7 +199,8 @@ mod tests {
             ("CertificateNotUsed", "spec.tls: no secretName is given".to_owned()),
             (
                 "HostReserved",
-                "localhost is a name of the cluster or of a node, and does not lead here".to_owned(),
+                "localhost is a name of the cluster, of a node or of a registry, and does not lead here"
+                    .to_owned(),
             ),
             ("PathTaken", "localhost/: it leads where DNS ns/first says, which is older".to_owned()),
             ("ServiceNotFound", "service \"pay\" not found".to_owned()),
@@ -247,8 +249,8 @@ mod tests {
         };
         let late = of("c");
         let told: Vec<(&str, String)> =
-            all.taken_from(&late).map(|(place, by)| (place, by.to_string())).collect();
-        let older = || "Ingress a/i".to_owned();
+            all.taken_from(&late).map(|(place, (_, said))| (place, said.clone())).collect();
+        let older = || "it leads where Ingress a/i says, which is older".to_owned();
         let expected = [
             ("both.example/x", older()),
             ("default backend of all other hosts", older()),

@@ -26,9 +26,14 @@ impl Owner {
         }
     }
 
-    /// What others are told who want the same.
+    /// What others are told who want the same path.
     pub fn has_it(&self) -> (&'static str, String) {
         ("PathTaken", format!("it leads where {self} says, which is older"))
+    }
+
+    /// What others are told who want the same host.
+    pub fn has_host(&self) -> (&'static str, String) {
+        ("HostTaken", format!("it is a host of namespace {:?}, by {self}", self.namespace))
     }
 }
 
@@ -38,37 +43,52 @@ impl fmt::Display for Owner {
     }
 }
 
+/// Where images come from unless a reference says otherwise, and where most of the others come from: what answers in
+/// their place chooses what runs.
+const REGISTRIES: [&str; 7] =
+    ["docker.io", "docker.com", "quay.io", "ghcr.io", "gcr.io", "pkg.dev", "registry.k8s.io"];
+/// Names that lead to the machine itself, and services' names as certificates have them: without the cluster's domain.
+const BELOW_NOBODY: [&str; 2] = ["localhost", "svc"];
+/// The control plane's own, within the cluster.
+const CONTROL_PLANE: [&str; 2] = ["kubernetes", "kubernetes.default"];
+
 /// Names that mean something already: no object of some namespace can lead them elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct Reserved {
     domain: String,
-    nodes: HashSet<String>,
+    names: HashSet<String>,
 }
 
 impl Reserved {
-    /// What is below the cluster's domain, and its nodes.
-    pub fn new(domain: &str, nodes: impl Iterator<Item = String>) -> Reserved {
+    /// What is below the cluster's domain, and its machines: nodes, and what the control plane is reached by.
+    pub fn new(domain: &str, machines: impl Iterator<Item = String>) -> Reserved {
+        let machines = machines.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
         Reserved {
             domain: domain.trim_matches('.').to_ascii_lowercase(),
-            nodes: nodes.map(|node| node.to_ascii_lowercase()).collect(),
+            names: machines.filter(|name| !name.is_empty()).collect(),
         }
     }
 
-    /// Whether a host is one of them.
+    /// Whether a host is one of them, or one that they are among.
     pub fn holds(&self, host: &str) -> bool {
+        let name = host.strip_prefix("*.").unwrap_or(host);
         let is_below = |domain: &str| {
             !domain.is_empty()
-                && host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+                && name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
         is_below(&self.domain)
-            || is_below("localhost")
-            || self.nodes.contains(host)
+            || BELOW_NOBODY.into_iter().chain(REGISTRIES).any(is_below)
+            || CONTROL_PLANE.contains(&name)
+            || self.names.contains(host)
             || host.parse::<IpAddr>().is_ok()
     }
 
     /// What is said of one.
     pub fn trouble(&self, host: &str) -> (&'static str, String) {
-        ("HostReserved", format!("{host} is a name of the cluster or of a node, and does not lead here"))
+        (
+            "HostReserved",
+            format!("{host} is a name of the cluster, of a node or of a registry, and does not lead here"),
+        )
     }
 }
 
@@ -87,6 +107,11 @@ mod tests {
             "n1",
             "10.0.0.1",
             "::1",
+            "kubernetes",
+            "kubernetes.default.svc",
+            "registry-1.docker.io",
+            "*.docker.io",
+            "*.cluster.local",
         ] {
             assert!(reserved.holds(host), "{host}");
         }

@@ -1,6 +1,8 @@
 //! Which hosts and paths there are, and where they lead.
 
+use super::holders::Holders;
 use super::{Classes, Owner, Reserved, Services, ingress};
+use api::domains::{GROUP, RECORD, RESOURCE, Record, VERB};
 use api::kinds::minik8s::dns::{DNS, DNSStatus, DNSSubpath, DNSSubpathStatus};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -101,36 +103,68 @@ impl Site {
 pub struct Sites {
     /// By name.
     pub hosts: BTreeMap<String, Site>,
-    /// Who wants which host and path, and who has it.
-    taken: BTreeMap<(Owner, String), Owner>,
+    /// Whose they are.
+    holders: Holders,
+    /// Who wants which host or path, and what they are told of who has it.
+    taken: BTreeMap<(Owner, String), Trouble>,
 }
 
 impl Sites {
     /// The names that lead to this node, of which `*.example.com` means every name right below.
     pub fn names(&self, reserved: &Reserved) -> impl Iterator<Item = &String> {
-        self.hosts.keys().filter(|host| !host.is_empty() && !reserved.holds(host))
+        self.hosts.keys().filter(|host| self.holders.is_claimed(host) && !reserved.holds(host))
+    }
+
+    /// Whether somebody in its namespace has a host; if not, they are told.
+    pub(super) fn has_host(&mut self, host: &str, owner: &Owner) -> bool {
+        let Some(other) = self.holders.other(host, owner) else { return true };
+        self.taken.insert((owner.clone(), host.to_owned()), other.has_host());
+        false
+    }
+
+    /// What is wrong with a host itself: others have it, it is nobody's, or it is resolved for nobody.
+    pub(super) fn trouble_of_host(&self, host: &str, owner: &Owner, reserved: &Reserved) -> Option<Trouble> {
+        if host.is_empty() {
+            None
+        } else if reserved.holds(host) {
+            Some(reserved.trouble(host))
+        } else if self.holders.other(host, owner).is_some() || self.holders.is_claimed(host) {
+            None
+        } else {
+            let base = host.strip_prefix("*.").unwrap_or(host);
+            let message = format!(
+                "{host} is served, but resolved for nobody: who wrote this may not {VERB} {RESOURCE}.{GROUP} {base:?}"
+            );
+            Some(("HostNotClaimed", message))
+        }
     }
 
     /// Adds a path of a host, unless somebody else has it.
     pub(super) fn add(&mut self, host: &str, path: &str, matching: Match, backend: Backend, owner: &Owner) {
         let host = host.to_ascii_lowercase();
         let Some(rule) = PathRule::new(path, matching, backend, owner) else { return };
+        if !self.has_host(&host, owner) {
+            return;
+        }
         if let Some(other) = self.hosts.entry(host.clone()).or_default().add(rule)
             && other != *owner
         {
-            self.taken.insert((owner.clone(), format!("{host}{path}")), other);
+            self.taken.insert((owner.clone(), format!("{host}{path}")), other.has_it());
         }
     }
 
     /// Says where goes what fits no path of a host, unless somebody else has said so.
     pub(super) fn add_default(&mut self, host: String, backend: Backend, owner: &Owner) {
+        if !self.has_host(&host, owner) {
+            return;
+        }
         let place = match host.as_str() {
             "" => "default backend of all other hosts".to_owned(),
             host => format!("default backend of {host}"),
         };
         let has = self.hosts.entry(host).or_default().default.get_or_insert_with(|| (backend, owner.clone()));
         if has.1 != *owner {
-            self.taken.insert((owner.clone(), place), has.1.clone());
+            self.taken.insert((owner.clone(), place), has.1.has_it());
         }
     }
 
@@ -142,19 +176,21 @@ impl Sites {
         })
     }
 
-    /// What somebody wants and somebody else has: host and path, and who that is.
-    pub fn taken_from<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = (&'a str, &'a Owner)> {
+    /// What somebody wants and somebody else has: a host, or a host and path, and what is said of it.
+    pub fn taken_from<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = (&'a str, &'a Trouble)> {
         let wanted = self.taken.iter().filter(move |((of, _), _)| of == owner);
-        wanted.map(|((_, place), other)| (place.as_str(), other))
+        wanted.map(|((_, place), said)| (place.as_str(), said))
     }
 }
 
-/// The hosts of these objects. The oldest object keeps a path that several want.
+/// The hosts of these objects. A host is one namespace's, and the oldest object keeps a path that several want. `trusted`:
+/// what is recorded of hosts was recorded by our API server; another's lets everybody write it.
 pub fn sites<'a>(
     dnses: impl Iterator<Item = &'a DNS>,
     ingresses: impl Iterator<Item = &'a Ingress>,
     classes: &Classes,
     services: &Services,
+    trusted: bool,
 ) -> Sites {
     enum Source<'a> {
         Dns(&'a DNS),
@@ -167,6 +203,17 @@ pub fn sites<'a>(
     let mut sources: Vec<(Owner, Source<'_>)> = dnses.chain(ingresses).collect();
     sources.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut all = Sites::default();
+    for (owner, source) in &sources {
+        let (metadata, hosts) = match source {
+            Source::Dns(dns) => (&dns.metadata, [dns.spec.host.to_ascii_lowercase()].into()),
+            Source::Ingress(it) => {
+                (&it.metadata, it.spec.as_ref().map(ingress::own_hosts).unwrap_or_default())
+            }
+        };
+        let record = metadata.annotations.as_ref().and_then(|all| all.get(RECORD)).filter(|_| trusted);
+        let record = record.map(|text| Record::parse(text)).unwrap_or_default();
+        hosts.iter().for_each(|host| all.holders.add(host, owner, &record));
+    }
     for (owner, source) in &sources {
         match source {
             Source::Dns(dns) => {
@@ -193,10 +240,10 @@ fn paths_of(dns: &DNS, services: &Services, sites: &Sites) -> Vec<(String, Resul
     let path = |subpath: &DNSSubpath| {
         let found = services.find(&owner.namespace, &subpath.service, Some(subpath.port), None);
         let place = format!("{host}{}", subpath.path);
-        let taken = sites.taken_from(&owner).find(|(taken, _)| *taken == place);
+        let taken = sites.taken_from(&owner).find(|(taken, _)| *taken == place || *taken == host);
         let leads = match (found, taken) {
             (Backend::Missing(reason, message), _) => Err((reason, message)),
-            (_, Some((_, other))) => Err(other.has_it()),
+            (_, Some((_, said))) => Err(said.clone()),
             (Backend::At(address), None) => Ok(address.ip().to_string()),
             (Backend::Among(..), None) => Ok("None".to_owned()),
         };
@@ -207,12 +254,17 @@ fn paths_of(dns: &DNS, services: &Services, sites: &Sites) -> Vec<(String, Resul
 
 /// What is wrong with a DNS object: its host, and each of its paths. The first is what its condition says.
 pub fn dns_troubles(dns: &DNS, services: &Services, sites: &Sites, reserved: &Reserved) -> Vec<Trouble> {
-    troubles_of(dns, &paths_of(dns, services, sites), reserved)
+    troubles_of(dns, &paths_of(dns, services, sites), sites, reserved)
 }
 
-fn troubles_of(dns: &DNS, paths: &[(String, Result<String, Trouble>)], reserved: &Reserved) -> Vec<Trouble> {
+fn troubles_of(
+    dns: &DNS,
+    paths: &[(String, Result<String, Trouble>)],
+    sites: &Sites,
+    reserved: &Reserved,
+) -> Vec<Trouble> {
     let host = dns.spec.host.to_ascii_lowercase();
-    let of_host = reserved.holds(&host).then(|| reserved.trouble(&host));
+    let of_host = sites.trouble_of_host(&host, &Owner::of("DNS", &dns.metadata), reserved);
     let of_paths = paths.iter().filter_map(|(path, leads)| {
         let (reason, message) = leads.as_ref().err()?;
         Some((*reason, format!("{path}: {message}")))
@@ -233,7 +285,7 @@ pub fn dns_status(
         Err((_, message)) => DNSSubpathStatus { path, cluster_ip: String::new(), message },
     };
     let paths = paths_of(dns, services, sites);
-    let trouble = troubles_of(dns, &paths, reserved).into_iter().next();
+    let trouble = troubles_of(dns, &paths, sites, reserved).into_iter().next();
     let subpaths = paths.into_iter().map(subpath).collect();
     let (status, (reason, message)) = match trouble {
         None => ("True", ("AllPathsServed", "every path leads to a service".to_owned())),
@@ -267,6 +319,13 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
+    fn claimed(subpaths: Value) -> DNS {
+        let mut object = dns(subpaths);
+        let record = r#"[{"claimed":true,"since":"2026-01-04T00:00:00Z","hosts":["shop.example.com"]}]"#;
+        object.metadata.annotations = Some([(RECORD.to_owned(), record.to_owned())].into());
+        object
+    }
+
     fn services() -> Services {
         let service = json!({"metadata": {"namespace": "default", "name": "cart"},
             "spec": {"clusterIP": "10.96.0.5", "ports": [{"name": "http", "port": 80}]}});
@@ -277,9 +336,10 @@ mod tests {
     fn a_dns_object_says_what_is_missing_and_heals() {
         let now = Time(jiff::Timestamp::UNIX_EPOCH);
         let status = |object: &DNS, now: Time| {
-            dns_status(object, &services(), &Sites::default(), &Reserved::default(), now)
+            let all = sites([object.clone()].iter(), [].iter(), &Classes::default(), &services(), true);
+            dns_status(object, &services(), &all, &Reserved::default(), now)
         };
-        let mut object = dns(json!([
+        let mut object = claimed(json!([
             {"path": "/cart", "service": "cart", "port": 80},
             {"path": "/pay", "service": "pay", "port": 80},
             {"path": "/old", "service": "cart", "port": 81}]));
@@ -303,39 +363,81 @@ mod tests {
         assert_eq!(status(&object, latest), healed, "nothing changes, not even the time");
     }
 
-    #[test]
-    fn the_oldest_who_wants_a_path_has_it() {
+    fn ingress(namespace: &str) -> Ingress {
+        serde_json::from_value(json!({"metadata": {"namespace": namespace, "name": "i",
+            "creationTimestamp": "2026-01-02T00:00:00Z"}, "spec": {"rules": [{"host": "shop.example.com", "http": {"paths": [
+                {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "pay", "port": {"number": 80}}}}]}}]}}))
+        .unwrap()
+    }
+
+    /// A DNS object and an ingress of that namespace, both for shop.example.com: who has which path, what the DNS object says
+    /// of its own, and what is resolved.
+    fn check(
+        (created, record): (&str, Value),
+        namespace: &str,
+        expected: &[(&str, &str)],
+        said: [(&str, &str); 2],
+        resolved: bool,
+    ) {
         let mut object = dns(
             json!([{"path": "/", "service": "cart", "port": 80}, {"path": "/x", "service": "cart", "port": 80}]),
         );
-        let ingress: Ingress = serde_json::from_value(json!({"metadata": {"namespace": "other", "name": "i",
-            "creationTimestamp": "2026-01-02T00:00:00Z"}, "spec": {"rules": [{"host": "shop.example.com", "http": {"paths": [
-                {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "pay", "port": {"number": 80}}}}]}}]}}))
-        .unwrap();
-        let mut check = |created: &str, expected: [(&str, &str); 2], taken: &[(&str, &str)]| {
-            object.metadata.creation_timestamp = Some(Time(created.parse().unwrap()));
-            let all =
-                sites([object.clone()].iter(), [ingress.clone()].iter(), &Classes::default(), &services());
-            let paths = all.hosts["shop.example.com"].paths.iter();
-            let mut paths: Vec<(String, &str)> =
-                paths.map(|rule| (rule.owner.to_string(), rule.path.as_str())).collect();
-            paths.sort_by_key(|(_, path)| path.to_string());
-            assert_eq!(paths, expected.map(|(owner, path)| (owner.to_owned(), path)), "{created}");
-            let status = dns_status(
-                &object,
-                &services(),
-                &all,
-                &Reserved::default(),
-                Time(jiff::Timestamp::UNIX_EPOCH),
-            );
-            let said: Vec<(&str, &str)> =
-                status.subpaths.iter().map(|path| (path.path.as_str(), path.message.as_str())).collect();
-            assert_eq!(said, taken, "{created}");
-        };
+        object.metadata.creation_timestamp = Some(Time(created.parse().unwrap()));
+        object.metadata.annotations = Some([(RECORD.to_owned(), record.to_string())].into());
+        let all = sites(
+            [object.clone()].iter(),
+            [ingress(namespace)].iter(),
+            &Classes::default(),
+            &services(),
+            true,
+        );
+        let paths = all.hosts["shop.example.com"].paths.iter();
+        let mut paths: Vec<(String, &str)> =
+            paths.map(|rule| (rule.owner.to_string(), rule.path.as_str())).collect();
+        paths.sort_by_key(|(_, path)| path.to_string());
+        let paths: Vec<(&str, &str)> = paths.iter().map(|(owner, path)| (owner.as_str(), *path)).collect();
+        assert_eq!(paths, expected, "{created}");
+        let reserved = Reserved::default();
+        let status = dns_status(&object, &services(), &all, &reserved, Time(jiff::Timestamp::UNIX_EPOCH));
+        let found = status.subpaths.iter().map(|path| (path.path.as_str(), path.message.as_str()));
+        assert_eq!(found.collect::<Vec<_>>(), said, "{created}");
+        assert_eq!(all.names(&reserved).any(|name| name == "shop.example.com"), resolved, "{created}");
+    }
+
+    #[test]
+    fn the_oldest_who_wants_a_path_has_it() {
         let dns = "DNS default/shop";
-        check("2026-01-01T00:00:00Z", [(dns, "/"), (dns, "/x")], &[("/", ""), ("/x", "")]);
-        let other = "it leads where Ingress other/i says, which is older";
-        check("2026-01-03T00:00:00Z", [("Ingress other/i", "/"), (dns, "/x")], &[("/", other), ("/x", "")]);
+        let free = [("/", ""), ("/x", "")];
+        check(("2026-01-01T00:00:00Z", json!([])), "default", &[(dns, "/"), (dns, "/x")], free, false);
+        let other = "it leads where Ingress default/i says, which is older";
+        let late = [("Ingress default/i", "/"), (dns, "/x")];
+        check(("2026-01-03T00:00:00Z", json!([])), "default", &late, [("/", other), ("/x", "")], false);
+    }
+
+    #[test]
+    fn nobody_adds_paths_to_a_host_of_another_namespace() {
+        let dns = "DNS default/shop";
+        let other = r#"it is a host of namespace "other", by Ingress other/i"#;
+        let none = [("/", other), ("/x", other)];
+        check(("2026-01-03T00:00:00Z", json!([])), "other", &[("Ingress other/i", "/")], none, false);
+        // Whoever may claim it has it, however late.
+        let claimed =
+            json!([{"claimed": true, "since": "2026-01-04T00:00:00Z", "hosts": ["shop.example.com"]}]);
+        let free = [("/", ""), ("/x", "")];
+        check(("2026-01-03T00:00:00Z", claimed), "other", &[(dns, "/"), (dns, "/x")], free, true);
+    }
+
+    #[test]
+    fn records_of_another_api_server_claim_nothing() {
+        let object = claimed(json!([{"path": "/", "service": "cart", "port": 80}]));
+        for trusted in [true, false] {
+            let all = sites([object.clone()].iter(), [].iter(), &Classes::default(), &services(), trusted);
+            assert_eq!(all.names(&Reserved::default()).count(), usize::from(trusted));
+            let troubles = dns_troubles(&object, &services(), &all, &Reserved::default());
+            let said: Vec<&str> = troubles.iter().map(|(_, message)| message.as_str()).collect();
+            let unclaimed = "shop.example.com is served, but resolved for nobody: who wrote this may not claim domains.minik8s.io \"shop.example.com\"";
+            assert_eq!(said, [unclaimed][..usize::from(!trusted)]);
+        }
     }
 
     #[test]

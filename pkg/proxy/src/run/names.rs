@@ -63,11 +63,13 @@ fn make(config: &Config, objects: &Objects) -> Zone {
     }
     let sites = objects.sites(&objects.own_classes(), &Services::default());
     let this = This::find(&config.node, &objects.nodes.list());
+    let reserved = objects.reserved(&config.cluster_domain);
     Zone::new(
         &config.cluster_domain,
         objects.services.list(),
         objects.slices.list(),
-        sites.names(&objects.reserved(&config.cluster_domain)).cloned(),
+        sites.names(&reserved).cloned().collect::<Vec<_>>().into_iter(),
+        reserved,
         &this.addresses,
     )
 }

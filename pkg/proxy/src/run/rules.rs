@@ -5,16 +5,16 @@ use super::health_checks::HealthChecks;
 use crate::flags::Config;
 use crate::iptables::Iptables;
 use crate::metrics::Status;
-use crate::node::{This, has_ipv6};
+use crate::node::{This, all_ips, has_ipv6};
 use crate::objects::{Dirty, Objects};
 use crate::rules::Settings;
-use crate::services::{ServicePort, ports_of};
+use crate::services::{ServicePort, Taken, ports_of};
 use crate::syncer::Syncer;
 use client::{EventType, Key, Recorder, reference};
 use ipnet::IpNet;
 use network::iptables::IptablesError;
 use network::{claims, overlay};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -72,6 +72,7 @@ pub async fn keep(
     let dirty = Dirty::default();
     dirty.follow(objects);
     let mut claimed = None;
+    let mut taken = Taken::default();
     let mut is_tracking = false;
     let mut look = tokio::time::interval(config.sync_period);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -105,9 +106,14 @@ pub async fn keep(
                 syncer.set_settings(settings);
             }
         }
-        let (keys, since) = dirty.take();
+        let (mut keys, since) = dirty.take();
+        // Nodes come and go, and so do their addresses.
+        if taken_now(objects, &ranges, &mut taken) {
+            let services = objects.services.list();
+            keys.extend(services.iter().filter(|it| it.more.is_some()).map(|it| Key::of(it.as_ref())));
+        }
         checks.update(objects, &this, &keys);
-        failing = !sync(&mut filter, objects, &this, keys, since, status, recorder).await;
+        failing = !sync(&mut filter, objects, &this, &taken, (keys, since), status, recorder).await;
         // The first rules make the kernel track connections.
         if !failing && !std::mem::replace(&mut is_tracking, true) {
             config.tracking.apply();
@@ -142,8 +148,8 @@ async fn sync(
     filter: &mut Filter,
     objects: &Objects,
     this: &This,
-    mut keys: HashSet<Key>,
-    since: Option<Instant>,
+    taken: &Taken,
+    (mut keys, since): (HashSet<Key>, Option<Instant>),
     status: &Status,
     recorder: &Recorder,
 ) -> bool {
@@ -158,14 +164,21 @@ async fn sync(
             continue;
         }
         let began = Instant::now();
-        let changes = keys.iter().map(|key| (key.clone(), ports(objects, key, this)));
+        let mut refused = Vec::new();
+        let changes = keys.iter().map(|key| (key.clone(), ports(objects, key, this, taken, &mut refused)));
         match syncer.sync(changes).await {
             Ok(synced) => {
                 rules += synced.rules;
                 for (key, said) in &synced.refused {
                     tracing::warn!(service = %key, said, "iptables does not take the rules of this service");
-                    tell(recorder, objects, key, said);
+                    let message = format!("iptables does not take its rules, it is not served: {said}");
+                    tell(recorder, objects, key, "RulesRefused", message);
                 }
+                refused.iter().filter(|_| this.first).for_each(|(key, addresses)| {
+                    let message =
+                        format!("{addresses}: of a node, the API or services, and not led to this one");
+                    tell(recorder, objects, key, "AddressTaken", message);
+                });
                 status.synced(began.elapsed(), whole, rules, objects.services.cache().len(), since);
             }
             Err(error) => {
@@ -182,18 +195,42 @@ async fn sync(
     in_step
 }
 
-/// Tells the owner of a service that it does not work on this node.
-fn tell(recorder: &Recorder, objects: &Objects, key: &Key, said: &str) {
+/// Tells the owner of a service what of it does not work on this node.
+fn tell(recorder: &Recorder, objects: &Objects, key: &Key, reason: &'static str, message: String) {
     if let Some(service) = objects.services.get(key) {
-        let message = format!("iptables does not take its rules, it is not served: {said}");
-        recorder.event(reference(service.as_ref()), EventType::Warning, "RulesRefused", message);
+        recorder.event(reference(service.as_ref()), EventType::Warning, reason, message);
     }
 }
 
-fn ports(objects: &Objects, key: &Key, this: &This) -> Vec<ServicePort> {
+/// A service's ports, and whichever of its external addresses are others'.
+fn ports(
+    objects: &Objects,
+    key: &Key,
+    this: &This,
+    taken: &Taken,
+    refused: &mut Vec<(Key, String)>,
+) -> Vec<ServicePort> {
     let Some(service) = objects.services.get(key) else { return Vec::new() };
     let slices = objects.slices_of(key);
-    ports_of(&service, slices.iter().map(AsRef::as_ref), &this.here)
+    let mut ports = ports_of(&service, slices.iter().map(AsRef::as_ref), &this.here);
+    let addresses: BTreeSet<IpAddr> = ports.iter_mut().flat_map(|port| taken.take_from(port)).collect();
+    if !addresses.is_empty() {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        refused.push((key.clone(), addresses.join(", ")));
+    }
+    ports
+}
+
+/// Brings the addresses up to date that are nobody's to lead to a service; whether any have changed.
+fn taken_now(objects: &Objects, ranges: &[IpNet], taken: &mut Taken) -> bool {
+    let nodes = objects.nodes.list();
+    let api = objects.slices_of(&Key::new("default", "kubernetes"));
+    let api = api.iter().flat_map(|slice| slice.endpoints.iter().map(|place| place.address));
+    let addresses = nodes.iter().flat_map(|node| all_ips(node)).chain(api).collect();
+    let now = Taken { addresses, ranges: ranges.to_vec() };
+    let changed = *taken != now;
+    *taken = now;
+    changed
 }
 
 /// This node's addresses, and the ranges that it keeps packets for.

@@ -50,6 +50,7 @@ pub fn rows(
         if flags.show_labels {
             cells.push(labels(&metadata["labels"]));
         }
+        let cells = cells.iter().map(|cell| cli::plain(cell).into_owned()).collect();
         rows.push((row["object"].clone(), cells));
     }
     if let Some(path) = &flags.sort_by {
@@ -62,9 +63,10 @@ pub fn rows(
 /// A cell's text in one line, as upstream shows it.
 fn cell(value: &Value) -> String {
     match value {
-        Value::String(text) => text.lines().next().map_or_else(String::new, |first| {
-            if text.contains('\n') { format!("{first}...") } else { first.to_owned() }
-        }),
+        Value::String(text) => match text.split_once(['\n', '\r', '\u{c}']) {
+            Some((first, _)) => format!("{first}..."),
+            None => text.clone(),
+        },
         Value::Null => "<none>".to_owned(),
         Value::Array(items) if items.is_empty() => "[]".to_owned(),
         other => other.to_string(),

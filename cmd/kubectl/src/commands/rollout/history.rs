@@ -57,7 +57,8 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
             }
             println!("REVISION  CHANGE-CAUSE");
             for revision in &revisions {
-                println!("{:<10}{}", revision.number, revision.cause.as_deref().unwrap_or("<none>"));
+                let cause = revision.cause.as_deref().unwrap_or("<none>");
+                println!("{:<10}{}", revision.number, cli::plain(cause));
             }
             println!();
             continue;

@@ -108,6 +108,7 @@ pub fn kind() -> Kind {
         ],
         validate_name: names::dns_subdomain_name,
         validate,
+        hosts: Some(|dns| dns["spec"]["host"].as_str().map(str::to_owned).into_iter().collect()),
         ..Kind::new::<DNS>().with_status().with_generation()
     }
 }

@@ -34,8 +34,17 @@ pub fn kind() -> Kind {
         validate,
         validate_create,
         validate_status: |new, _, errors| validate_status(new, errors),
+        hosts: Some(hosts),
         ..Kind::new::<Ingress>().short(&["ing"]).with_status().with_generation()
     }
+}
+
+/// Those of its rules, and those that it names for TLS, which its default backend serves.
+fn hosts(ingress: &Value) -> Vec<String> {
+    let ruled = printing::items(ingress, "spec.rules").iter().map(|rule| printing::text(rule, "host"));
+    let named = printing::items(ingress, "spec.tls").iter().flat_map(|tls| printing::items(tls, "hosts"));
+    let named = named.filter_map(Value::as_str).filter(|_| ingress["spec"]["defaultBackend"].is_object());
+    ruled.chain(named).filter(|host| !host.is_empty()).map(str::to_owned).collect()
 }
 
 fn validate(ingress: &Field<'_>, errors: &mut Errors) {

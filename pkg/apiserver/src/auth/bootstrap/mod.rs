@@ -77,6 +77,8 @@ const CLUSTER_BINDINGS: &[(&str, &[Subject])] = &[
     ("system:kube-controller-manager", &[Subject::User("system:kube-controller-manager")]),
     ("system:kube-dns", &[Subject::Account("kube-dns")]),
     ("system:kube-scheduler", &[Subject::User("system:kube-scheduler")]),
+    // Whoever else is in the group of its certificate: the API server itself needs the kubelets, and no more.
+    ("system:kubelet-api-admin", &[Subject::User("kube-apiserver-kubelet-client")]),
     ("system:monitoring", &[Subject::Group("system:monitoring")]),
     ("system:node", &[]),
     ("system:node-proxier", &[Subject::User("system:kube-proxy")]),

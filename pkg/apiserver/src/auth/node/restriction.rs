@@ -203,6 +203,11 @@ impl Write<'_> {
         if self.name() != node {
             return forbid(format!("node {node:?} is not allowed to modify node {:?}", self.name()));
         }
+        // What is routed to it is not its own to say. A kubelet is told its range, and never tells.
+        let ranges = |object: &Value| ["podCIDR", "podCIDRs"].map(|name| object["spec"][name].clone());
+        if self.operation != Operation::Delete && ranges(new) != ranges(old) {
+            return forbid(format!("node {node:?} is not allowed to set podCIDR or podCIDRs"));
+        }
         let source = &new["spec"]["configSource"];
         if self.operation == Operation::Create {
             if !source.is_null() {

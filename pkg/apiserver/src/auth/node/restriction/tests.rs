@@ -232,6 +232,15 @@ fn a_node_writes_itself_but_not_what_steers_workloads() {
         node(json!({})),
         r#"node "n1" is not allowed to modify ownerReferences"#,
     );
+    let ranges = r#"node "n1" is not allowed to set podCIDR or podCIDRs"#;
+    let ranged = |name: &str, range: Value| changed(node(json!({})), &format!("/spec/{name}"), range);
+    for (name, range) in [("podCIDR", json!("192.168.1.0/24")), ("podCIDRs", json!(["192.168.1.0/24"]))] {
+        check("create nodes - -", ranged(name, range.clone()), Value::Null, ranges);
+        check("update nodes - n1", ranged(name, range.clone()), node(json!({})), ranges);
+        check("patch nodes/status - n1", ranged(name, range.clone()), node(json!({})), ranges);
+        check("update nodes - n1", node(json!({})), ranged(name, range.clone()), ranges);
+        check("update nodes - n1", ranged(name, range.clone()), ranged(name, range), "");
+    }
     check(
         "update nodes - n2",
         json!({"metadata": {"name": "n2"}}),
