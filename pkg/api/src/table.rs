@@ -119,13 +119,18 @@ impl<'a> Table<'a> {
 
     /// The row of one object.
     pub fn row(&self, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
-        let cells: Vec<Value> = self.columns.iter().map(|column| column.cell.show(object, now)).collect();
+        let cells = self.cells(object, now);
         let object = match include {
             IncludeObject::None => Value::Null,
             IncludeObject::Metadata => partial_object(object),
             IncludeObject::Object => object.clone(),
         };
         json!({"cells": cells, "object": object})
+    }
+
+    /// The cells of one object's row.
+    pub fn cells(&self, object: &Value, now: Timestamp) -> Value {
+        self.columns.iter().map(|column| column.cell.show(object, now)).collect()
     }
 
     /// A table of these rows. In a watch only the first event has headers.

@@ -2,6 +2,7 @@
 
 use crate::body::Body;
 use crate::context::Context;
+use crate::encoding::{self, ListPieces, Maker, Work};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::negotiate::{Format, Shape};
@@ -10,6 +11,7 @@ use api::{Value, table};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
+use std::sync::Arc;
 
 /// A response that is ready to go.
 pub struct Answer(pub Response<Body>);
@@ -48,6 +50,12 @@ impl Answer {
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             self.0.headers_mut().append(WARNING, value);
         }
+        self
+    }
+
+    /// Keeps something until the answer is taken.
+    pub fn keeping(mut self, kept: impl std::any::Any + Send + Sync) -> Answer {
+        daemon::keep_until_taken(&mut self.0, kept);
         self
     }
 
@@ -159,12 +167,28 @@ pub fn shaped(resource: &Resource, call: &Call<'_>, code: StatusCode, object: Va
 pub fn formatted(call: &Call<'_>, code: StatusCode, value: &Value) -> Result<Answer> {
     match call.wanted.format {
         Format::Json => Ok(json(code, value)),
-        Format::Yaml => {
-            let text =
-                serde_saphyr::to_string(value).map_err(|error| ApiError::internal(error.to_string()))?;
-            Ok(Answer::new(code, YAML, Body::full(text)))
-        }
+        Format::Yaml => yaml(code, &serde_json::to_vec(value).expect("a value is always JSON")),
     }
+}
+
+/// YAML of JSON bytes.
+pub fn yaml(code: StatusCode, json: &[u8]) -> Result<Answer> {
+    let mut text = Vec::with_capacity(json.len());
+    encoding::yaml::write_document(&mut text, json).map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(Answer::new(code, YAML, Body::full(text)))
+}
+
+/// A list in the format and the shape that the client wants: what is small at once, and the rest as it is sent.
+pub fn list(call: &Call<'_>, pieces: ListPieces, maker: impl FnOnce() -> Maker) -> Result<Answer> {
+    let content_type = match call.wanted.format {
+        Format::Json => JSON,
+        Format::Yaml => YAML,
+    };
+    let body = match pieces.len() <= encoding::SMALL {
+        true => Body::full(pieces.whole()?),
+        false => Body::Work(Work::new(pieces, Arc::new(maker()))),
+    };
+    Ok(Answer::new(StatusCode::OK, content_type, body))
 }
 
 /// How much of each object a table's rows carry.

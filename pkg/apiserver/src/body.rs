@@ -1,13 +1,13 @@
 //! Bodies, both ways: reading a request's within a limit, and answering with bytes that are shared, not copied.
 
 use crate::budget::Share;
+use crate::encoding::{Pieces, Work};
 use crate::error::{ApiError, Result};
 use bytes::{Bytes, BytesMut};
 use futures::Stream;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use listwatch::Object;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -54,6 +54,8 @@ pub enum Body {
     Full(Bytes),
     /// A list, of which each piece is joined when it is to be sent: however long it is, it takes no more memory.
     List(ListBody),
+    /// What others make, piece by piece.
+    Work(Work),
     /// Chunks that come over time: a watch.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
@@ -79,30 +81,39 @@ impl Body {
         match self {
             Body::Full(bytes) => Some(bytes.len() as u64),
             Body::List(list) => Some(list.bytes),
-            Body::Stream(_) => None,
+            Body::Work(_) | Body::Stream(_) => None,
         }
     }
 
     /// The next piece of what is there already.
-    pub fn next_piece(&mut self) -> Option<Bytes> {
+    fn next_piece(&mut self) -> Option<Bytes> {
         match self {
             Body::Full(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
             Body::List(list) => list.next_piece(),
-            Body::Stream(_) => None,
+            Body::Work(_) | Body::Stream(_) => None,
         }
+    }
+}
+
+/// What is there already, for those who do more with it.
+impl Pieces for Body {
+    fn cost(&self) -> usize {
+        PIECE
+    }
+
+    fn next_piece(&mut self) -> Option<std::io::Result<Bytes>> {
+        Body::next_piece(self).map(Ok)
     }
 }
 
 impl HttpBody for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = std::io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         let frame = |bytes| Ok(Frame::data(bytes));
         match self.get_mut() {
+            Body::Work(work) => work.poll_piece(cx).map(|piece| piece.map(|piece| piece.map(Frame::data))),
             Body::Stream(stream) => stream.as_mut().poll_next(cx).map(|chunk| chunk.map(frame)),
             ready => Poll::Ready(ready.next_piece().map(frame)),
         }
@@ -118,29 +129,22 @@ impl HttpBody for Body {
 }
 
 /// The bytes of a list: an opening that ends in `[`, the items with commas between them, and `]}`.
-pub struct ListBody {
+pub struct ListBody<T = Item> {
     opening: Bytes,
-    items: std::vec::IntoIter<Item>,
+    items: std::vec::IntoIter<T>,
     /// How many are still to come.
     bytes: u64,
     /// What stands before the next item.
     separator: &'static [u8],
 }
 
-/// An item of a list: JSON, without the brace that opens it.
-pub enum Item {
-    /// A cached object's, from a place in it on: so items can be sent without the members that they begin with.
-    Cached(Arc<Object>, usize),
-    /// Made for this list.
-    Made(Bytes),
-}
+/// An item of a list: the JSON of a cached object from a place in it on, which is after the brace that opens it. So items
+/// can be sent without the members that they begin with.
+pub struct Item(pub Arc<Object>, pub usize);
 
-impl Item {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Item::Cached(object, from) => &object.as_json()[*from..],
-            Item::Made(bytes) => bytes,
-        }
+impl AsRef<[u8]> for Item {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.as_json()[self.1..]
     }
 }
 
@@ -148,12 +152,12 @@ impl Item {
 const PIECE: usize = 64 * 1024;
 const CLOSING: &[u8] = b"]}";
 
-impl ListBody {
+impl<T: AsRef<[u8]>> ListBody<T> {
     /// A list of items that are encoded already.
-    pub fn new(opening: Bytes, items: Vec<Item>) -> ListBody {
+    pub fn new(opening: Bytes, items: Vec<T>) -> ListBody<T> {
         let separators = (items.len() * b",{".len()).saturating_sub(1);
         let bytes = opening.len()
-            + items.iter().map(|item| item.bytes().len()).sum::<usize>()
+            + items.iter().map(|item| item.as_ref().len()).sum::<usize>()
             + separators
             + CLOSING.len();
         ListBody { opening, items: items.into_iter(), bytes: bytes as u64, separator: b"{" }
@@ -166,7 +170,7 @@ impl ListBody {
         let mut piece = Vec::with_capacity(PIECE.min(self.bytes as usize));
         piece.extend_from_slice(&std::mem::take(&mut self.opening));
         while let Some(item) = self.items.as_slice().first() {
-            let item = item.bytes();
+            let item = item.as_ref();
             let fits = piece.len() + self.separator.len() + item.len() + CLOSING.len() <= PIECE;
             if !fits && !piece.is_empty() {
                 break;
@@ -195,14 +199,13 @@ mod tests {
             .map(|item| format!("{{{}", String::from_utf8_lossy(item)))
             .collect::<Vec<_>>()
             .join(",");
-        let items = items.into_iter().map(Item::Made).collect();
-        let mut body = Body::List(ListBody::new("{\"items\":[".into(), items));
+        let mut body = ListBody::new("{\"items\":[".into(), items);
         let expected = format!("{{\"items\":[{joined}]}}");
-        assert_eq!(body.bytes(), Some(expected.len() as u64));
+        assert_eq!(body.bytes, expected.len() as u64);
         let pieces: Vec<Bytes> = std::iter::from_fn(|| body.next_piece()).collect();
         assert!(pieces.concat() == expected.as_bytes(), "{} bytes", expected.len());
         assert_eq!(pieces.len(), expected_pieces);
-        assert!(body.is_end_stream());
+        assert_eq!(body.bytes, 0);
     }
 
     #[test]

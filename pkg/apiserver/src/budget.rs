@@ -94,6 +94,19 @@ impl Share {
     }
 }
 
+impl Share {
+    /// Takes what is there already and turned out larger, whether there is room or not.
+    pub fn must_grow(&mut self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let mut taken = self.budget.taken.lock();
+        taken.total += bytes;
+        *taken.by_holder.entry(holder(&self.user).to_owned()).or_default() += bytes;
+        self.bytes += bytes;
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         if self.bytes == 0 {

@@ -135,6 +135,16 @@ impl Config {
         self.max_bytes_in_flight / 4
     }
 
+    /// How much of it requests may take that wait for their answers to be taken, whatever they are.
+    pub fn max_waiting_bytes(&self) -> usize {
+        self.max_bytes_in_flight / 4
+    }
+
+    /// How much of it may be encoded and not yet sent.
+    pub fn max_encoded_bytes(&self) -> usize {
+        self.max_bytes_in_flight / 2
+    }
+
     /// The audiences that tokens must be for.
     pub fn audiences(&self) -> Vec<String> {
         if self.api_audiences.is_empty() {

@@ -3,8 +3,10 @@
 use crate::answer::{self, Answer};
 use crate::auth::{Attributes, User};
 use crate::body::{self, Body};
+use crate::budget::{self, Share};
 use crate::context::Context;
 use crate::deadline::Deadline;
+use crate::encoding::{Gzip, Work};
 use crate::error::{ApiError, Result};
 use crate::negotiate::{self, Wanted};
 use crate::nodes::{self, Forwarded, connect};
@@ -17,7 +19,7 @@ use api::kind::Verbs;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::convert::Infallible;
@@ -92,18 +94,44 @@ pub async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let (mut parts, body) = request.into_parts();
-    let answer = answer(&server, &connection, &mut parts, body).await;
+    let mut asker = None;
+    let answer = answer(&server, &connection, &mut asker, &mut parts, body).await;
     let mut response = answer.unwrap_or_else(|error| answer::error(&error)).0;
     if parts.method == Method::HEAD {
         *response.body_mut() = Body::empty();
     }
-    compress(&parts.headers, &mut response);
+    if let Some(asker) = asker {
+        compress(&server, &asker.user, &parts.headers, &mut response);
+        if let Some(waiting) = asker.waiting {
+            daemon::keep_until_taken(&mut response, waiting);
+        }
+    }
     Ok(response)
+}
+
+/// Who asks, and what a request takes however little it asks for, until its answer is taken.
+struct Asker {
+    user: Arc<User>,
+    waiting: Option<Share>,
+}
+
+/// About what a request takes of memory on its way.
+const REQUEST: usize = 4096;
+
+/// Over HTTP/2 one connection may carry many, of which none is ever taken. The cluster's own programs have thousands of
+/// watches by right.
+fn waiting(server: &Server, user: &Arc<User>, version: Version) -> Result<Option<Share>> {
+    if version != Version::HTTP_2 || budget::is_of_the_cluster(user) {
+        return Ok(None);
+    }
+    let mut share = server.waiting.share(user);
+    if share.try_grow(REQUEST) { Ok(Some(share)) } else { Err(ApiError::overloaded()) }
 }
 
 async fn answer(
     server: &Arc<Server>,
     connection: &Connection,
+    asker: &mut Option<Asker>,
     parts: &mut Parts,
     body: Incoming,
 ) -> Result<Answer> {
@@ -117,6 +145,7 @@ async fn answer(
     let deadline = Deadline::new(&query, is_long_running, server.config.request_timeout)?;
     let user = identity::authenticate(server, connection, headers)?;
     connection.identify(&user);
+    *asker = Some(Asker { user: user.clone(), waiting: waiting(server, &user, parts.version)? });
     let user = identity::impersonate(server, user, headers)?;
     let info = PermittedRequest::ask(server, info, user)?;
     if let Some(backend) = server.api_services.route(&info)? {
@@ -269,13 +298,14 @@ impl Drop for Permit<'_> {
     }
 }
 
-fn compress(headers: &HeaderMap, response: &mut Response<Body>) {
-    let Some(bytes) = response.body().bytes() else { return };
-    if response.headers().contains_key(CONTENT_ENCODING) || !negotiate::compress(headers, bytes) {
+fn compress(server: &Server, user: &Arc<User>, headers: &HeaderMap, response: &mut Response<Body>) {
+    if response.headers().contains_key(CONTENT_ENCODING) || !negotiate::compresses(headers, response.body()) {
         return;
     }
-    let body = std::mem::replace(response.body_mut(), Body::empty());
-    *response.body_mut() = negotiate::gzip(body);
+    *response.body_mut() = match std::mem::replace(response.body_mut(), Body::empty()) {
+        Body::Work(work) => Body::Work(work.map(Gzip::new)),
+        there => Body::Work(Work::new(Gzip::new(there), Arc::new(server.maker(user)))),
+    };
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }

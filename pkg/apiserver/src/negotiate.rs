@@ -2,10 +2,8 @@
 
 use crate::body::Body;
 use crate::error::{ApiError, Result};
-use flate2::{Compression, write::GzEncoder};
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
-use std::io::Write;
 
 /// How an answer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,21 +73,17 @@ fn clause(clause: &str) -> Option<Wanted> {
 /// Smaller answers are not worth compressing; upstream's threshold.
 const WORTH_COMPRESSING: u64 = 128 * 1024;
 
-/// Whether an answer of that many bytes should be compressed for this client.
-pub fn compress(headers: &HeaderMap, bytes: u64) -> bool {
-    bytes >= WORTH_COMPRESSING
+/// Whether a body should be compressed for this client: if it is large, or may well be.
+pub fn compresses(headers: &HeaderMap, body: &Body) -> bool {
+    let is_worth_it = match body {
+        Body::Full(_) | Body::List(_) => body.bytes().is_some_and(|bytes| bytes >= WORTH_COMPRESSING),
+        Body::Work(_) => true,
+        Body::Stream(_) => false,
+    };
+    is_worth_it
         && headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).is_some_and(|value| {
             value.split(',').any(|coding| coding.trim().split(';').next() == Some("gzip"))
         })
-}
-
-/// Compresses, at the speed that suits a server.
-pub fn gzip(mut body: Body) -> Body {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    while let Some(piece) = body.next_piece() {
-        encoder.write_all(&piece).expect("writing to memory cannot fail");
-    }
-    Body::full(encoder.finish().expect("writing to memory cannot fail"))
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use crate::admission::policy::Policies;
 use crate::admission::webhook::Webhooks;
 use crate::apiservices::ApiServices;
+use crate::auth::User;
 use crate::budget::Budget;
 use crate::config::{Config, EtcdConfig};
+use crate::encoding::{Maker, Workers};
 use crate::encryption::Keys;
 use crate::error::ApiError;
 use crate::identity::{self, Auth};
@@ -51,6 +53,12 @@ pub struct Server {
     pub metrics: ServerMetrics,
     /// Memory for bodies of requests, while they come and are worked on.
     pub bodies: Arc<Budget>,
+    /// Memory for requests that wait for their answers to be taken.
+    pub waiting: Arc<Budget>,
+    /// Memory for what is encoded and not yet sent.
+    pub encoded: Arc<Budget>,
+    /// Who encodes what is not small.
+    pub workers: Workers,
     /// OpenAPI documents that were asked for.
     pub documents: openapi::Cache,
     /// What kubelets said of the usage of nodes and pods.
@@ -135,6 +143,9 @@ pub async fn run(
         encryption,
         metrics: ServerMetrics::default(),
         bodies: Budget::new(config.max_body_bytes()),
+        waiting: Budget::new(config.max_waiting_bytes()),
+        encoded: Budget::new(config.max_encoded_bytes()),
+        workers: Workers::new(),
         documents: openapi::Cache::new(),
         usages: Usages::default(),
         streams: TaskTracker::new(),
@@ -204,6 +215,11 @@ impl Server {
             ip => ip,
         };
         format!("https://{}", SocketAddr::new(ip, self.address.port()))
+    }
+
+    /// Who encodes for this user what is not small.
+    pub fn maker(&self, user: &Arc<User>) -> Maker {
+        Maker::new(self.workers.clone(), self.encoded.clone(), user)
     }
 
     /// Whether the first objects are there.

@@ -8,8 +8,8 @@
 
 use crate::crowd::Crowd;
 use crate::limits::{ConnectionLimits, most_files};
-use crate::patience::{Patience, Verdict};
-use crate::watched::{Answer, ForPeople, Taken, Watched};
+use crate::patience::{Begun, Patience, Verdict};
+use crate::watched::{Answer, Taken, Watched};
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
@@ -224,8 +224,8 @@ impl Peer {
         self.patience.lock().socket_is_empty();
     }
 
-    pub(crate) fn answered(&self, answer: u64, has_length: bool, is_for_people: bool) {
-        self.patience.lock().answered(answer, has_length, is_for_people);
+    pub(crate) fn answered(&self, answer: u64, begun: Begun) {
+        self.patience.lock().answered(answer, begun);
     }
 
     pub(crate) fn give(&self, answer: u64) {
@@ -309,7 +309,8 @@ impl<Io: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection<Io> {
     where
         Handle: Fn(Request<Incoming>) -> Answering + Clone + Send + 'static,
         Answering: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let peer = self.peer.clone();
         let service = service_fn(|request: Request<Incoming>| {
@@ -317,11 +318,7 @@ impl<Io: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection<Io> {
             let number = peer.patience.lock().asked(is_http2, Instant::now());
             let answer = Answer::new(peer.clone(), number);
             let answering = handle(request);
-            async move {
-                let response = answering.await;
-                let is_for_people = response.extensions().get::<ForPeople>().is_some();
-                Ok::<_, Infallible>(response.map(|body| Taken::new(body, answer, is_for_people)))
-            }
+            async move { Ok::<_, Infallible>(Taken::answer(answering.await, answer)) }
         });
         let doors = &self.peer.doors;
         let http = if self.peer.is_known() { &doors.http } else { &doors.http_for_strangers };

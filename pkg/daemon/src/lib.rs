@@ -10,6 +10,7 @@ mod health;
 mod limits;
 mod memory;
 mod patience;
+mod priority;
 mod watched;
 
 use anyhow::{Context, Result};
@@ -24,7 +25,8 @@ pub use connections::{Connection, Doors, Peer, accept};
 pub use health::{Page, serve_health, serve_pages};
 pub use hyper::StatusCode;
 pub use limits::ConnectionLimits;
-pub use watched::{ForPeople, Watched};
+pub use priority::yield_to_others;
+pub use watched::{ForPeople, Watched, keep_until_taken};
 
 /// What is logged of what all programs share. A watch that fails is told by pkg/client, once and in a line.
 const OTHERS: &str = "warn,kube_client=off,kube_runtime=error,client=info";

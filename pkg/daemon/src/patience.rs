@@ -8,7 +8,9 @@
 //! A decision only: it is told what happens and when, and says when to look again.
 
 use crate::limits::ConnectionLimits;
+use crate::watched::KeptUntilTaken;
 use std::collections::HashMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Whoever takes less than this of an answer in a second is too slow, after some time.
@@ -59,9 +61,25 @@ struct Answered {
     unread: Unread,
     /// How far its client was behind when it had taken everything.
     lag: Duration,
-    has_length: bool,
-    is_for_people: bool,
+    begun: Begun,
     is_over: bool,
+}
+
+/// What is known of an answer when it begins.
+#[derive(Default)]
+pub struct Begun {
+    /// Whether it is known how long it is.
+    pub has_length: bool,
+    /// Whether people look at it as it comes.
+    pub is_for_people: bool,
+    /// What is kept until it is taken.
+    pub _kept: Option<KeptUntilTaken>,
+}
+
+impl fmt::Debug for Begun {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "has_length: {}, is_for_people: {}", self.has_length, self.is_for_people)
+    }
 }
 
 impl Unread {
@@ -102,8 +120,7 @@ impl Patience {
             held: 0,
             unread: Unread { since: now },
             lag: Duration::ZERO,
-            has_length: false,
-            is_for_people: false,
+            begun: Begun::default(),
             is_over: false,
         };
         self.answers.insert(self.next_answer, answered);
@@ -111,9 +128,9 @@ impl Patience {
     }
 
     /// An answer begins.
-    pub fn answered(&mut self, answer: u64, has_length: bool, is_for_people: bool) {
+    pub fn answered(&mut self, answer: u64, begun: Begun) {
         if let Some(answered) = self.answers.get_mut(&answer) {
-            (answered.has_length, answered.is_for_people) = (has_length, is_for_people);
+            answered.begun = begun;
         }
     }
 
@@ -133,7 +150,7 @@ impl Patience {
         answered.unread.take(bytes, now);
         if answered.held == 0 {
             let lag = now.saturating_duration_since(answered.unread.since);
-            answered.lag = if answered.has_length { lag } else { Duration::ZERO };
+            answered.lag = if answered.begun.has_length { lag } else { Duration::ZERO };
         }
         self.forget(answer, now);
     }
@@ -185,14 +202,14 @@ impl Patience {
             next = Some(next.map_or(end, |next| next.min(end)));
             end <= now
         };
-        let is_for_people = self.answers.values().any(|answered| answered.is_for_people);
+        let is_for_people = self.answers.values().any(|answered| answered.begun.is_for_people);
         let unread = |is_for_people| if is_for_people { limits.unread_by_people } else { limits.unread };
         if self.socket.is_some_and(|socket| is_over(socket.since + unread(is_for_people))) {
             return Verdict::Overdue("it does not read");
         }
         let held = self.answers.values().filter(|answered| answered.held > 0);
         for answered in held {
-            if is_over(answered.unread.since + unread(answered.is_for_people)) {
+            if is_over(answered.unread.since + unread(answered.begun.is_for_people)) {
                 return Verdict::Overdue("it does not take an answer");
             }
         }
@@ -275,7 +292,9 @@ mod tests {
             (70, NOTHING, Some(Err(Verdict::Overdue("it does not take an answer")))),
         ]);
         // Ten seconds' worth is taken after forty, again and again.
-        let begin: fn(&mut Patience, Instant) = |patience, _| patience.answered(1, true, false);
+        let begin: fn(&mut Patience, Instant) = |patience, _| {
+            patience.answered(1, Begun { has_length: true, ..Begun::default() });
+        };
         check(&[
             (0, ASKED, None),
             (0, begin, None),
@@ -287,7 +306,9 @@ mod tests {
         // What has no length may be as slow as events come.
         check(&[(0, ASKED, None), (0, give, None), (40, take, None), (100, give, Some(Ok(160)))]);
         // People may read slowly.
-        let begin: fn(&mut Patience, Instant) = |patience, _| patience.answered(1, false, true);
+        let begin: fn(&mut Patience, Instant) = |patience, _| {
+            patience.answered(1, Begun { is_for_people: true, ..Begun::default() });
+        };
         check(&[(0, ASKED, None), (0, begin, None), (0, give, Some(Ok(14_400)))]);
         // What was given and not taken is not over.
         check(&[(0, ASKED, None), (0, give, None), (1, OVER, Some(Ok(60))), (2, take, Some(Ok(92)))]);

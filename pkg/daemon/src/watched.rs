@@ -1,8 +1,11 @@
 //! A connection's socket, and the answers that go over it, as [`Patience`](crate::patience::Patience) must know of them.
 
 use crate::connections::Peer;
+use crate::patience::Begun;
 use bytes::Bytes;
+use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
+use std::any::Any;
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -90,6 +93,22 @@ impl AsyncWrite for Watched {
 #[derive(Debug, Clone, Copy)]
 pub struct ForPeople;
 
+/// Something that is kept until an answer is taken: an extension of the response.
+#[derive(Clone)]
+pub(crate) struct KeptUntilTaken {
+    _kept: Arc<dyn Any + Send + Sync>,
+}
+
+/// Keeps something, beside what is kept already, until an answer is taken or given up.
+pub fn keep_until_taken<B>(response: &mut Response<B>, kept: impl Any + Send + Sync) {
+    let before = response.extensions_mut().remove::<KeptUntilTaken>();
+    let kept: Arc<dyn Any + Send + Sync> = match before {
+        Some(before) => Arc::new((before, kept)),
+        None => Arc::new(kept),
+    };
+    response.extensions_mut().insert(KeptUntilTaken { _kept: kept });
+}
+
 /// One answer, from its request on; over when it is dropped.
 pub(crate) struct Answer {
     peer: Arc<Peer>,
@@ -122,9 +141,15 @@ pub(crate) struct Taken<B> {
 
 impl<B: Body> Taken<B> {
     /// The body of this answer.
-    pub(crate) fn new(body: B, answer: Answer, is_for_people: bool) -> Taken<B> {
-        answer.peer.answered(answer.number, body.size_hint().exact().is_some(), is_for_people);
-        Taken { body, rest: Bytes::new(), answer }
+    pub(crate) fn answer(response: Response<B>, answer: Answer) -> Response<Taken<B>> {
+        let extensions = response.extensions();
+        let begun = Begun {
+            has_length: response.body().size_hint().exact().is_some(),
+            is_for_people: extensions.get::<ForPeople>().is_some(),
+            _kept: extensions.get::<KeptUntilTaken>().cloned(),
+        };
+        answer.peer.answered(answer.number, begun);
+        response.map(|body| Taken { body, rest: Bytes::new(), answer })
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::answer::{self, Answer};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
+use crate::negotiate::{Format, Shape};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::storage::parse;
@@ -19,8 +20,11 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
     let (namespace, name) = (namespace_of(&resource.kind, call.target.namespace), &*call.target.name);
     let object =
         resource.cache.get(namespace, name).ok_or_else(|| ApiError::not_found(&resource.kind, name))?;
-    if call.wanted.is_plain() && resource.is_ready_made(object.as_json()) {
-        return Ok(answer::json_bytes(StatusCode::OK, object.json()));
+    if call.wanted.shape == Shape::Object && resource.is_ready_made(object.as_json()) {
+        return match call.wanted.format {
+            Format::Json => Ok(answer::json_bytes(StatusCode::OK, object.json())),
+            Format::Yaml => answer::yaml(StatusCode::OK, object.as_json()),
+        };
     }
     let object = resource.in_version(server, parse(object.as_json())?).await?;
     answer::shaped(resource, call, StatusCode::OK, object)

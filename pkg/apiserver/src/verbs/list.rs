@@ -6,12 +6,13 @@
 use crate::answer::{self, Answer};
 use crate::body::{Body, Item, ListBody};
 use crate::conversion::selects;
+use crate::encoding::{Encoding, ListPieces, Source};
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::negotiate::Shape;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::storage::{in_version, parse};
+use crate::storage::parse;
 use crate::verbs::get::{parse_version, wait_for};
 use api::selector::{LabelSelector, Term};
 use api::{Kind, Value, table};
@@ -25,9 +26,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use store::Revision;
 
 /// Answers with the objects.
-pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Result<Answer> {
+pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &Call<'_>) -> Result<Answer> {
     let found = select(server, resource, call).await?;
-    let kind = &*resource.kind;
     let mut metadata = json!({ "resourceVersion": found.revision.to_string() });
     if let Some(next) = &found.next {
         metadata["continue"] = token(Some(found.revision), next).into();
@@ -35,11 +35,33 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
             metadata["remainingItemCount"] = remaining.into();
         }
     }
-    if call.wanted.is_plain() && resource.converter.is_none() {
-        return joined(resource, &metadata, found.objects);
+    // What is held of the list until it is sent: not the objects, which the cache holds, but which ones they are.
+    let mut held = server.waiting.share(&call.user);
+    if !held.try_grow(found.objects.len() * size_of::<Item>()) {
+        return Err(ApiError::overloaded());
     }
-    let values = in_versions(server, resource, &found.objects).await?;
-    shaped(kind, call, values, metadata)
+    let is_ready = |object: &Arc<Object>| resource.ready_made(object.as_json()).is_some();
+    if call.wanted.is_plain() && resource.converter.is_none() && found.objects.iter().all(is_ready) {
+        return Ok(joined(resource, &metadata, found.objects).keeping(held));
+    }
+    let sources = match resource.converter {
+        None => found.objects.into_iter().map(Source::Stored).collect(),
+        Some(_) => {
+            let lengths: Vec<usize> = found.objects.iter().map(|object| object.as_json().len()).collect();
+            // They are all there until the last one is sent.
+            held.must_grow(lengths.iter().sum());
+            let values = in_versions(server, resource, &found.objects).await?;
+            values.into_iter().zip(lengths).map(|(value, length)| Source::Converted(value, length)).collect()
+        }
+    };
+    let include = match call.wanted.shape {
+        Shape::Table => answer::include_object(call)?,
+        _ => table::IncludeObject::None,
+    };
+    let now = jiff::Timestamp::now();
+    let encoding = Encoding { resource: resource.clone(), wanted: call.wanted, include, now };
+    let pieces = ListPieces::new(encoding, metadata, sources);
+    Ok(answer::list(call, pieces, || server.maker(&call.user))?.keeping(held))
 }
 
 async fn in_versions(server: &Server, resource: &Resource, objects: &[Arc<Object>]) -> Result<Vec<Value>> {
@@ -62,24 +84,21 @@ pub fn shaped(kind: &Kind, call: &Call<'_>, values: Vec<Value>, metadata: Value)
     answer::formatted(call, StatusCode::OK, &list)
 }
 
-/// The whole list as JSON, of bytes that are encoded already.
-fn joined(resource: &Resource, metadata: &Value, objects: Vec<Arc<Object>>) -> Result<Answer> {
+/// The whole list as JSON, of bytes that are ready to be sent.
+fn joined(resource: &Resource, metadata: &Value, objects: Vec<Arc<Object>>) -> Answer {
     let kind = &*resource.kind;
     let opening = format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
         kind.list_kind,
         kind.api_version()
     );
-    let item = |object: Arc<Object>| match resource.ready_made(object.as_json()) {
-        Some(opening) if kind.custom.is_none() => Ok(Item::Cached(object, opening)),
-        Some(_) => Ok(Item::Cached(object, 1)),
-        None => {
-            let item = as_item(kind, in_version(kind, parse(object.as_json())?)).to_string();
-            Ok(Item::Made(bytes::Bytes::from(item).slice(1..)))
-        }
+    // Of built-in kinds the list says what they are.
+    let from = match objects.first().and_then(|first| resource.ready_made(first.as_json())) {
+        Some(from) if kind.custom.is_none() => from,
+        _ => 1,
     };
-    let items = objects.into_iter().map(item).collect::<Result<_>>()?;
-    Ok(answer::json_body(StatusCode::OK, Body::List(ListBody::new(opening.into(), items))))
+    let items = objects.into_iter().map(|object| Item(object, from)).collect();
+    answer::json_body(StatusCode::OK, Body::List(ListBody::new(opening.into(), items)))
 }
 
 /// An object as an item of a list: of built-in kinds the list says what they are, so that they do not.
