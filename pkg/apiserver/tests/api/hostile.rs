@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use std::io::Read;
 use std::time::{Duration, Instant};
 use testing::{Engine, Http, TestServer, in_time};
+use tokio::io::AsyncWriteExt;
 
 /// More than all writes that are answered at once.
 const HALF_WRITES: usize = 210;
@@ -47,14 +48,16 @@ async fn bodies_on_their_way_take_no_more_memory_than_they_may() {
         let mut stream = secured::open(&server, "http/1.1", true).await;
         let part = format!("{head}{}", " ".repeat(1_048_000));
         answers.spawn(async move {
-            secured::send(&mut stream, &part).await;
+            // Whoever is refused may not come to the end of it.
+            let _ = stream.write_all(part.as_bytes()).await;
+            let _ = stream.flush().await;
             secured::rest(&mut stream).await
         });
     }
     // A quarter of all is for bodies, and three eighths of that for one user: three of these.
     for _ in 0..3 {
         let answer = in_time("one more is refused", answers.join_next()).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 429 "), "{answer}");
     }
     server.http().post(CONFIG_MAPS, &config_map("small", "1")).await.expect(201);
     assert_eq!(answers.len(), 3);
@@ -87,11 +90,11 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 const YAML: &str = "application/yaml";
 
-/// Twenty megabytes in forty objects, of which managed fields make as much again.
+/// Twenty megabytes in forty objects.
 async fn with_twenty_megabytes(server: &TestServer) {
     let http = server.http();
     let data: Map<String, Value> =
-        (0..16_000).map(|key| (format!("key-{key:05}"), Value::from("some more text"))).collect();
+        (0..4000).map(|key| (format!("key-{key:05}"), Value::from("some text ".repeat(11)))).collect();
     for index in 0..40 {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("large{index:02}")}, "data": data});
         http.post(CONFIG_MAPS, &object).await.expect(201);
