@@ -184,7 +184,7 @@ pub fn list(call: &Call<'_>, pieces: ListPieces, maker: impl FnOnce() -> Maker) 
         Format::Json => JSON,
         Format::Yaml => YAML,
     };
-    let body = match pieces.len() <= encoding::SMALL {
+    let body = match pieces.bytes() <= encoding::SMALL {
         true => Body::full(pieces.whole()?),
         false => Body::Work(Work::new(pieces, Arc::new(maker()))),
     };

@@ -145,7 +145,7 @@ pub async fn run(
         bodies: Budget::new(config.max_body_bytes()),
         waiting: Budget::new(config.max_waiting_bytes()),
         encoded: Budget::new(config.max_encoded_bytes()),
-        workers: Workers::new(),
+        workers: Workers::default(),
         documents: openapi::Cache::new(),
         usages: Usages::default(),
         streams: TaskTracker::new(),

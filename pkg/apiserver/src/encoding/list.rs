@@ -65,7 +65,7 @@ impl ListPieces {
     }
 
     /// How many bytes are to be read for all of it.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.sources.as_slice().iter().map(Source::len).sum()
     }
 
@@ -74,7 +74,7 @@ impl ListPieces {
     /// # Errors
     /// If an object cannot be read.
     pub fn whole(mut self) -> Result<Vec<u8>> {
-        let mut out = Vec::with_capacity(self.len());
+        let mut out = Vec::with_capacity(self.bytes());
         self.write(&mut out, usize::MAX)?;
         Ok(out)
     }

@@ -57,13 +57,15 @@ impl<T> Turns<T> {
     }
 }
 
-impl Workers {
+impl Default for Workers {
     /// No thread yet.
-    pub fn new() -> Workers {
+    fn default() -> Workers {
         let most = std::thread::available_parallelism().map_or(1, usize::from);
         Workers(Arc::new(Shared { queue: Mutex::default(), more: Condvar::new(), most }))
     }
+}
 
+impl Workers {
     /// What a job makes, when it is `holder`'s turn; nothing if it panicked.
     pub async fn run<T: Send + 'static>(
         &self,
@@ -144,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_that_panics_takes_nothing_with_it() {
-        let (workers, holder) = (Workers::new(), Arc::from("a"));
+        let (workers, holder) = (Workers::default(), Arc::from("a"));
         assert_eq!(workers.run(&holder, || -> u8 { panic!("on purpose") }).await, None);
         let many = (0..100).map(|n| workers.run(&holder, move || n));
         let made = futures::future::join_all(many).await;
