@@ -125,7 +125,7 @@ async fn large_lists_in_every_encoding_hold_up_nobody() {
         }
     }
     let mut written = 0;
-    while asking.len() > 0 {
+    while !asking.is_empty() {
         while let Some(ended) = asking.try_join_next() {
             ended.unwrap();
         }
