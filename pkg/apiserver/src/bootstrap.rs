@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::server::Server;
 use crate::storage::Change;
 use crate::verbs::create;
-use crate::{aggregated_roles, peers, services, time};
+use crate::{aggregated_roles, flowcontrol, peers, services, time};
 use api::kinds::networking::service_cidr;
 use api::{Value, object};
 use futures::future::try_join_all;
@@ -40,12 +40,7 @@ pub async fn run(server: &Arc<Server>) -> Result<()> {
         });
         ensure(server, "scheduling.k8s.io", "priorityclasses", "", class, &context)
     }));
-    let flows = try_join_all(api::kinds::flowcontrol::suggested().into_iter().map(|wanted| {
-        let plural =
-            if wanted["kind"] == "FlowSchema" { "flowschemas" } else { "prioritylevelconfigurations" };
-        ensure(server, "flowcontrol.apiserver.k8s.io", plural, "", wanted, &context)
-    }));
-    futures::try_join!(accounts, roles, classes, flows)?;
+    futures::try_join!(accounts, roles, classes, flowcontrol::pass(server))?;
     service_ranges(server, &context).await?;
     own_service(server, &context).await?;
     services::take_again(server).await?;

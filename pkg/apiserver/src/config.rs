@@ -54,7 +54,10 @@ pub struct Config {
     pub compaction_interval: Duration,
     /// Whether nobody may add external addresses to services.
     pub deny_service_external_ips: bool,
-    /// How many reads are answered at once.
+    /// Whether requests are answered as FlowSchemas and PriorityLevelConfigurations say.
+    pub enable_priority_and_fairness: bool,
+    /// How many reads are answered at once. With priority and fairness, this and the next together are the seats that
+    /// levels have shares of.
     pub max_requests_in_flight: usize,
     /// How many writes are answered at once.
     pub max_mutating_requests_in_flight: usize,
@@ -107,6 +110,7 @@ impl Config {
             event_ttl: Duration::from_secs(3600),
             compaction_interval: Duration::from_secs(300),
             deny_service_external_ips: true,
+            enable_priority_and_fairness: true,
             max_requests_in_flight: 400,
             max_mutating_requests_in_flight: 200,
             request_timeout: Duration::from_secs(60),

@@ -20,6 +20,11 @@ impl Deadline {
         Ok(Deadline(limit.map(|limit| Instant::now() + limit)))
     }
 
+    /// How long it may wait for its turn: a quarter of the time that is left, or of the longest where it has no end.
+    pub fn patience(self, longest: Duration) -> Duration {
+        self.0.map_or(longest, |end| end.saturating_duration_since(Instant::now())) / 4
+    }
+
     /// The outcome of work, if it comes in time.
     pub async fn within<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
         match self.0 {

@@ -105,6 +105,10 @@ pub struct Flags {
     /// addresses whose traffic is led to it
     #[arg(long, value_delimiter = ',', value_parser = [DENY_SERVICE_EXTERNAL_IPS])]
     disable_admission_plugins: Vec<String>,
+    /// Answer requests as FlowSchemas and PriorityLevelConfigurations say: each level has its share of the seats that the
+    /// next two flags make together. Without, they limit reads and writes, whoever asks.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_priority_and_fairness: bool,
     /// How many reads are answered at once.
     #[arg(long, default_value_t = 400)]
     max_requests_inflight: usize,
@@ -160,6 +164,7 @@ impl From<Flags> for Config {
             rotate_encryption_key: flags.rotate_encryption_key,
             service_node_port_range: flags.service_node_port_range,
             deny_service_external_ips: flags.disable_admission_plugins.is_empty(),
+            enable_priority_and_fairness: flags.enable_priority_and_fairness,
             max_requests_in_flight: flags.max_requests_inflight,
             max_mutating_requests_in_flight: flags.max_mutating_requests_inflight,
             max_bytes_in_flight: flags.max_inflight_bytes,

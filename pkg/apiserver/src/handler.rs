@@ -14,7 +14,7 @@ use crate::registry::Resource;
 use crate::request::{self, Query, RequestInfo, Target};
 use crate::server::{Connection, Server};
 use crate::write::Part;
-use crate::{apiservices, health, identity, meta_paths, reviews, scope, subresources, verbs};
+use crate::{apiservices, flowcontrol, health, identity, meta_paths, reviews, scope, subresources, verbs};
 use api::kind::Verbs;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
@@ -25,8 +25,7 @@ use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A request that its user may make. The one value that both authorizers and those who answer read: what is served is
 /// what was permitted.
@@ -41,6 +40,11 @@ impl<'a> PermittedRequest<'a> {
     fn ask(server: &Server, info: RequestInfo<'a>, user: Arc<User>) -> Result<PermittedRequest<'a>> {
         authorize(server, &attributes(&user, &info))?;
         Ok(PermittedRequest { info, user })
+    }
+
+    /// What was asked of the authorizers.
+    pub fn attributes(&self) -> Attributes<'_> {
+        attributes(&self.user, &self.info)
     }
 
     /// Whether the user may do this to the same as well; the refusal if not.
@@ -150,22 +154,37 @@ async fn answer(
     let info = PermittedRequest::ask(server, info, user)?;
     if let Some(backend) = server.api_services.route(&info)? {
         if is_long_running {
+            // A watch must get through to begin; how far it is after that, only the other server knows.
+            if info.verb == "watch"
+                && let Err(turned_away) = flowcontrol::admit(server, &info, 1, deadline).await
+            {
+                return Ok(turned_away.answer());
+            }
             return backend.forward(server, &info, parts, body.boxed_unsync()).await;
         }
         let mut share = server.bodies.share(&info.user);
         let body = deadline.within(body::read(body, &mut share)).await?;
-        let _permit = Permit::take(server, info.verb)?;
-        return backend.forward(server, &info, parts, connect::whole(body)).await;
+        let admitted = match flowcontrol::admit(server, &info, 1, deadline).await {
+            Ok(admitted) => admitted,
+            Err(turned_away) => return Ok(turned_away.answer()),
+        };
+        return admitted.mark(backend.forward(server, &info, parts, connect::whole(body)).await);
     }
     let Some(target) = &info.target else {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err(ApiError::no_such_path());
         }
+        let admitted = match flowcontrol::admit(server, &info, 1, deadline).await {
+            Ok(admitted) => admitted,
+            Err(turned_away) => return Ok(turned_away.answer()),
+        };
         if let Some(answer) = health::handle(server, path, &query).await {
-            return Ok(answer);
+            return admitted.mark(Ok(answer));
         }
-        let known = deadline.within(async { Ok(meta_paths::handle(server, path, headers).await) });
-        return known.await?.ok_or_else(ApiError::no_such_path)?;
+        let known = deadline.within(async {
+            meta_paths::handle(server, path, headers).await.unwrap_or_else(|| Err(ApiError::no_such_path()))
+        });
+        return admitted.mark(known.await);
     };
     let resource = server
         .registry
@@ -197,15 +216,22 @@ async fn answer_call(
     if !matches!(call.info.verb, "get" | "list" | "watch") {
         call.body = deadline.within(body::read(body, &mut share)).await?;
     }
-    let _permit = Permit::take(server, call.info.verb)?;
+    let seats = flowcontrol::width(resource, &call);
+    let admitted = match flowcontrol::admit(server, call.info, seats, deadline).await {
+        Ok(admitted) => admitted,
+        Err(turned_away) => {
+            resource.metrics.count(call.info.verb, turned_away.code(), Duration::ZERO);
+            return Ok(turned_away.answer());
+        }
+    };
     let started = Instant::now();
     let answer = deadline.within(dispatch(server, resource, &call)).await;
     let code = answer.as_ref().map_or_else(|error| error.code, |answer| answer.0.status());
     resource.metrics.count(call.info.verb, code.as_u16(), started.elapsed());
-    match &resource.kind.deprecated {
+    admitted.mark(match &resource.kind.deprecated {
         Some(warning) => answer.map(|answer| answer.with_warning(warning)),
         None => answer,
-    }
+    })
 }
 
 /// Refuses methods that nobody answers.
@@ -268,33 +294,6 @@ pub fn attributes<'a>(user: &'a User, info: &'a RequestInfo<'a>) -> Attributes<'
             ..Attributes::resource(user, info.verb, target.group, target.resource)
         },
         None => Attributes::non_resource(user, info.verb, info.path),
-    }
-}
-
-/// A place among the requests being answered. Watches take none: they wait, they do not work.
-struct Permit<'a>(&'a AtomicI64);
-
-impl<'a> Permit<'a> {
-    fn take(server: &'a Server, verb: &str) -> Result<Option<Permit<'a>>> {
-        let (counter, most) = match verb {
-            "watch" => return Ok(None),
-            "get" | "head" | "list" => {
-                (&server.metrics.reads_in_flight, server.config.max_requests_in_flight)
-            }
-            _ => (&server.metrics.writes_in_flight, server.config.max_mutating_requests_in_flight),
-        };
-        let permit = Permit(counter);
-        if counter.fetch_add(1, Relaxed) >= most as i64 {
-            server.metrics.rejected.fetch_add(1, Relaxed);
-            return Err(ApiError::overloaded());
-        }
-        Ok(Some(permit))
-    }
-}
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! connections ─ tls ─> handler ─ request, identity ─> verbs/* ─ write ─ admission ─> storage ─> store
 //!                         │                              └──── answer <──── registry (caches) <── listwatch
+//!                         ├─ flowcontrol: a seat, a place in a queue, or 429
 //!                         ├─> health, meta_paths (discovery, openapi), reviews, subresources/*
 //!                         ├─> nodes/* ──> kubelets, pods: logs, exec, proxy, metrics.k8s.io
 //!                         └─> apiservices/* ──> servers of other groups
@@ -39,6 +40,7 @@ pub mod encoding;
 mod encryption;
 pub mod error;
 pub mod flags;
+mod flowcontrol;
 pub mod handler;
 mod health;
 mod identity;

@@ -9,14 +9,15 @@ use crate::config::{Config, EtcdConfig};
 use crate::encoding::{Maker, Workers};
 use crate::encryption::Keys;
 use crate::error::ApiError;
+use crate::flowcontrol::FlowControl;
 use crate::identity::{self, Auth};
 use crate::metrics::ServerMetrics;
 use crate::nodes::Usages;
 use crate::openapi;
 use crate::registry::Registry;
 use crate::{
-    account_tokens, aggregated_roles, apiservices, bootstrap, compaction, connections, crds, peers, reseal,
-    storage,
+    account_tokens, aggregated_roles, apiservices, bootstrap, compaction, connections, crds, flowcontrol,
+    peers, reseal, storage,
 };
 use api::{Kind, Value};
 use parking_lot::Mutex;
@@ -59,6 +60,8 @@ pub struct Server {
     pub encoded: Arc<Budget>,
     /// Who encodes what is not small.
     pub workers: Workers,
+    /// Which requests are worked on now, and which wait.
+    pub flows: FlowControl,
     /// OpenAPI documents that were asked for.
     pub documents: openapi::Cache,
     /// What kubelets said of the usage of nodes and pods.
@@ -146,6 +149,7 @@ pub async fn run(
         waiting: Budget::new(config.max_waiting_bytes()),
         encoded: Budget::new(config.max_encoded_bytes()),
         workers: Workers::default(),
+        flows: FlowControl::new(config.max_requests_in_flight + config.max_mutating_requests_in_flight),
         documents: openapi::Cache::new(),
         usages: Usages::default(),
         streams: TaskTracker::new(),
@@ -173,6 +177,8 @@ pub async fn run(
     tasks.spawn(peers::keep(server.clone(), shutdown.clone()));
     tasks.spawn(reseal::run(server.clone()));
     tasks.spawn(aggregated_roles::keep(server.clone(), shutdown.clone()));
+    tasks.spawn(flowcontrol::keep(server.clone(), shutdown.clone()));
+    tasks.spawn(flowcontrol::lend(server.clone(), shutdown.clone()));
     tasks.spawn(crds::keep(server.clone(), shutdown.clone()));
     tasks.spawn(apiservices::keep(server.clone(), credentials.clone(), shutdown.clone()));
     tasks.spawn(compaction::keep(server.clone(), shutdown.clone()));

@@ -1,7 +1,7 @@
 //! Other servers behind this one: a real one, over TLS, that believes nobody but us.
 
-use crate::names;
 use crate::webhooks::secured;
+use crate::{fairness, names};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -288,7 +288,10 @@ async fn one_answer_of_five_is_enough() {
 
 #[tokio::test]
 async fn nobody_waits_for_ever() {
-    let limit = |config: &mut apiserver::Config| config.max_mutating_requests_in_flight = 1;
+    let limit = |config: &mut apiserver::Config| {
+        config.enable_priority_and_fairness = false;
+        config.max_mutating_requests_in_flight = 1;
+    };
     let server = TestServer::start_with(Engine::Embedded, limit).await;
     let http = server.http();
     let other = Other::start(&http).await;
@@ -298,15 +301,16 @@ async fn nobody_waits_for_ever() {
     assert_eq!((slow.code, slow.reason().as_str()), (504, "Timeout"));
 
     other.manner.held.notified().await;
+    let jane = fairness::tenant(&server, "jane").await;
     let mut waiting = JoinSet::new();
-    let client = http.clone();
+    let client = jane.clone();
     waiting.spawn(async move { client.post(&format!("{WARDLE}/flunders?hold"), &json!({})).await.code });
     in_time("the request to come there", other.manner.held.notified()).await;
     let namespace = json!({"metadata": {"name": "a"}});
-    http.post("/api/v1/namespaces", &namespace).await.expect(429);
+    jane.post("/api/v1/namespaces", &namespace).await.expect(429);
     waiting.shutdown().await;
     eventually("there is room again", async || {
-        (http.post("/api/v1/namespaces", &namespace).await.code == 201).then_some(())
+        (jane.post("/api/v1/namespaces", &namespace).await.code == 201).then_some(())
     })
     .await;
 }

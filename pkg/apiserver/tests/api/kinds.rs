@@ -256,7 +256,7 @@ pub fn collection(kind: &Kind) -> String {
 
 /// Whether the server itself goes on to write the status of such an object.
 pub fn is_followed(kind: &Kind) -> bool {
-    matches!(kind.kind.as_str(), "CustomResourceDefinition" | "APIService")
+    matches!(kind.kind.as_str(), "CustomResourceDefinition" | "APIService" | "FlowSchema")
 }
 
 #[tokio::test]

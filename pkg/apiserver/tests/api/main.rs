@@ -12,6 +12,7 @@ mod crud;
 mod default_plugins;
 mod domains;
 mod events;
+mod fairness;
 mod hostile;
 mod http2;
 mod identity;

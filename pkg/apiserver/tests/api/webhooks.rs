@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+pub const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 /// Says what to answer to a request that came to a path.
 type Judge = fn(&str, &Value) -> Value;
@@ -47,7 +47,7 @@ impl Webhook {
     }
 
     /// A webhook of this server, asked about `operation resource` of any group and version.
-    fn hook(&self, name: &str, path: &str, about: &str) -> Value {
+    pub fn hook(&self, name: &str, path: &str, about: &str) -> Value {
         let (operation, resource) = about.split_once(' ').unwrap();
         json!({
             "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -131,11 +131,11 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, judge: Judge, asked
     }
 }
 
-fn configuration(name: &str, hooks: &[Value]) -> Value {
+pub fn configuration(name: &str, hooks: &[Value]) -> Value {
     json!({"metadata": {"name": name}, "webhooks": hooks})
 }
 
-fn allow(_: &str, _: &Value) -> Value {
+pub fn allow(_: &str, _: &Value) -> Value {
     json!({"allowed": true})
 }
 

@@ -1,6 +1,6 @@
 //! FlowSchema: which requests belong together.
 
-use super::{schemas, validate_conditions};
+use super::{MANDATORY, schemas, validate_conditions};
 use crate::field::{Errors, Field, Reason};
 use crate::kind::{Kind, column};
 use crate::object::{self, object_mut};
@@ -10,8 +10,6 @@ use serde_json::Value;
 
 const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
-/// Those that nobody may change.
-const FIXED: [&str; 2] = ["exempt", "catch-all"];
 const HIGHEST_PRECEDENCE: i64 = 10_000;
 
 /// The kind.
@@ -76,7 +74,7 @@ fn validate(schema: &Field<'_>, errors: &mut Errors) {
     for rule in spec.get("rules").items() {
         validate_rule(&rule, errors);
     }
-    let fixed = schemas().into_iter().find(|(fixed, _)| *fixed == name && FIXED.contains(fixed));
+    let fixed = schemas().into_iter().find(|(fixed, _)| *fixed == name && MANDATORY.contains(fixed));
     if fixed.is_some_and(|(_, fixed)| !equality::same(&fixed, spec.value())) {
         spec.invalid(format!("spec of '{name}' must equal the fixed value"), errors);
     }

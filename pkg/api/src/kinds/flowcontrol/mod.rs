@@ -1,8 +1,8 @@
 //! flowcontrol.apiserver.k8s.io/v1: how requests share a server, as upstream's API has it.
 //!
-//! They are kept and checked, and every cluster has those that upstream's clusters have, since its tools and charts look
-//! for them and add their own. They decide nothing here: requests in flight are bounded by the server's own limits
-//! (`--max-requests-inflight`, `--max-mutating-requests-inflight`), and watches wait without costing anything.
+//! A FlowSchema says which requests belong together and to which priority level; a PriorityLevelConfiguration how many
+//! seats of the server that level has, and how requests wait for one. Every cluster has those that upstream's clusters
+//! have. The apiserver's `flowcontrol` does as they say.
 
 pub mod flow_schema;
 pub mod priority_level_configuration;
@@ -10,6 +10,13 @@ pub mod priority_level_configuration;
 use crate::field::{Errors, Field};
 use serde_json::{Value, json};
 use std::collections::HashSet;
+
+/// The group of both kinds.
+pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+/// The schemas and levels without which no request has a place: their specs are fixed.
+pub const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
+/// The annotation that says whether the server keeps the spec of one that it suggests as it suggests it.
+pub const AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 const EVERYBODY: [&str; 2] = ["system:unauthenticated", "system:authenticated"];
@@ -26,7 +33,7 @@ pub fn suggested() -> Vec<Value> {
 }
 
 fn named(kind: &str, name: &str, spec: Value) -> Value {
-    let metadata = json!({"name": name, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}});
+    let metadata = json!({"name": name, "annotations": {AUTOUPDATE: "true"}});
     json!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
 }
 
