@@ -170,6 +170,20 @@ def test_watch():
     assert seen == [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2")], seen
 
 
+def test_a_watch_that_begins_too_far_back():
+    core = client.CoreV1Api()
+    seen = []
+    try:
+        for event in watch.Watch().stream(core.list_namespaced_config_map, NAMESPACE, resource_version="1"):
+            seen.append(event)
+    except ApiException as error:
+        assert error.status == 410, error
+        assert error.reason.startswith("Expired: too old resource version: 1 ("), error.reason
+    else:
+        raise AssertionError("nobody said that it was too far back")
+    assert not seen, seen
+
+
 def test_delete_options():
     core = client.CoreV1Api()
     made = core.create_namespaced_config_map(NAMESPACE, config_map("options"))

@@ -148,7 +148,7 @@ pub async fn request_identity(client: &Client, node: &str) -> Result<Identity> {
 
 async fn wait_signed(api: &Api<CertificateSigningRequest>, name: &str) -> Result<String> {
     let config = kube::runtime::watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let changes = kube::runtime::watcher(api.clone(), config);
+    let changes = client::watcher(api.clone(), config);
     let mut changes = std::pin::pin!(kube::runtime::WatchStreamExt::default_backoff(changes));
     while let Some(event) = changes.next().await {
         use kube::runtime::watcher::Event;

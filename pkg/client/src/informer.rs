@@ -1,7 +1,6 @@
 //! Caches that follow the apiserver: list, then watch, for each kind once however many ask for it.
 //!
-//! kube-rs' watcher lists and watches and resumes; here its events become [`Cache`]s, errors wait a growing while, and a
-//! watch that cannot resume (410 Gone) begins again with a list.
+//! [`crate::watcher`] lists and watches and resumes; here its events become [`Cache`]s, and errors wait a growing while.
 
 use crate::{AnyCache, Cache, Panicked, Tasks};
 use futures::{Stream, StreamExt};
@@ -66,8 +65,7 @@ impl Informers {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let api: Api<K> = Api::all(self.client.clone());
-        let start =
-            || move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, prune));
+        let start = || crate::watcher(api, config()).map(move |event| prune_event(event, prune));
         let cache = self.cache_of(TypeId::of::<K>(), start, seed);
         self.make_known::<K, _>(&cache);
         cache
@@ -92,7 +90,7 @@ impl Informers {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let api: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
-        let start = || move || watcher::watcher(api.clone(), config());
+        let start = || crate::watcher(api, config());
         let cache = self.cache_of(TypeId::of::<PartialObjectMeta<K>>(), start, Vec::new());
         self.make_known::<K, _>(&cache);
         cache
@@ -111,12 +109,11 @@ impl Informers {
             (object.metadata.labels, object.metadata.annotations) = (None, None);
             (object.metadata.generate_name, object.types) = (None, None);
         };
-        let start =
-            move || watcher::watcher(api.clone(), config()).map(move |event| prune_event(event, bare));
+        let events = crate::watcher(api, config()).map(move |event| prune_event(event, bare));
         let (kept, outages, shutdown) = (cache.clone(), self.outages.clone(), self.shutdown.clone());
         self.tasks.spawn(format!("the cache of {}", resource.plural), async move {
             tokio::select! {
-                () = follow(kept, start, &outages, &shutdown) => {}
+                () = follow(kept, events, &outages, &shutdown) => {}
                 () = stop.cancelled() => {}
             }
         });
@@ -133,21 +130,20 @@ impl Informers {
         self.tasks.join().await;
     }
 
-    fn cache_of<T, Start, S>(&self, id: TypeId, start: impl FnOnce() -> Start, seed: Vec<T>) -> Cache<T>
+    fn cache_of<T, S>(&self, id: TypeId, start: impl FnOnce() -> S, seed: Vec<T>) -> Cache<T>
     where
         T: Resource + Debug + Send + Sync + 'static,
         T::DynamicType: Send,
-        Start: Fn() -> S + Send + 'static,
         S: Stream<Item = watcher::Result<Event<T>>> + Send + 'static,
     {
         let mut caches = self.caches.lock();
         let kept = caches.entry(id).or_insert_with(|| {
             let cache: Cache<T> = Cache::default();
             seed.into_iter().for_each(|object| cache.apply(object));
-            let (kept, start, shutdown) = (cache.clone(), start(), self.shutdown.clone());
+            let (kept, events, shutdown) = (cache.clone(), start(), self.shutdown.clone());
             let outages = self.outages.clone();
             let task = format!("the cache of {}", std::any::type_name::<T>());
-            self.tasks.spawn(task, async move { follow(kept, start, &outages, &shutdown).await });
+            self.tasks.spawn(task, async move { follow(kept, events, &outages, &shutdown).await });
             Box::new(cache)
         });
         kept.downcast_ref::<Cache<T>>().expect("an id has one type").clone()
@@ -163,59 +159,55 @@ fn prune_event<K>(event: watcher::Result<Event<K>>, prune: fn(&mut K)) -> watche
 }
 
 /// Keeps a cache up to date until shutdown.
-async fn follow<T, S>(cache: Cache<T>, start: impl Fn() -> S, outages: &Outages, shutdown: &CancellationToken)
-where
+async fn follow<T>(
+    cache: Cache<T>,
+    events: impl Stream<Item = watcher::Result<Event<T>>>,
+    outages: &Outages,
+    shutdown: &CancellationToken,
+) where
     T: Resource + Debug + Send + Sync + 'static,
-    S: Stream<Item = watcher::Result<Event<T>>>,
 {
     // Such as Service.
     let what = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default().trim_end_matches('>');
+    let mut events = std::pin::pin!(events);
     let mut pause = Pause::default();
+    let mut list = Vec::new();
+    let mut asked = Instant::now();
     loop {
-        let mut events = Box::pin(start());
-        let mut list = Vec::new();
-        let mut asked = Instant::now();
-        loop {
-            let event = tokio::select! {
-                event = events.next() => event,
-                () = shutdown.cancelled() => return,
-            };
-            let error = match event {
-                Some(Ok(event)) => {
-                    if let Some(error) = pause.heard(&event).and_then(Arc::into_inner) {
-                        tracing::info!(error, what, "over: followed again");
-                    }
-                    match event {
-                        Event::Init => (list, asked) = (Vec::new(), Instant::now()),
-                        Event::InitApply(object) => list.push(slim(object)),
-                        Event::InitDone => cache.replace(std::mem::take(&mut list), asked),
-                        Event::Apply(object) => cache.apply(slim(object)),
-                        Event::Delete(object) => cache.remove(&slim(object)),
-                    }
-                    continue;
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = shutdown.cancelled() => return,
+        };
+        let error = match event {
+            Some(Ok(event)) => {
+                if let Some(error) = pause.heard(&event).and_then(Arc::into_inner) {
+                    tracing::info!(error, what, "over: followed again");
                 }
-                Some(Err(error)) => error,
-                None => break,
-            };
-            tracing::debug!(%error, what, "a watch failed");
-            if pause.has_become_long() {
-                let (outage, is_new) = outages.join(cause(&error).to_string());
-                if is_new {
-                    tracing::warn!(error = *outage, what, "cannot be followed, and is tried again");
+                match event {
+                    Event::Init => (list, asked) = (Vec::new(), Instant::now()),
+                    Event::InitApply(object) => list.push(slim(object)),
+                    Event::InitDone => cache.replace(std::mem::take(&mut list), asked),
+                    Event::Apply(object) => cache.apply(slim(object)),
+                    Event::Delete(object) => cache.remove(&slim(object)),
                 }
-                pause.outage = Some(outage);
+                continue;
             }
-            // Half and half, so that those who failed together do not come back together.
-            let wait = pause.next().mul_f64(0.5 + fastrand::f64() / 2.0);
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = shutdown.cancelled() => return,
+            Some(Err(error)) => error,
+            None => return,
+        };
+        tracing::debug!(%error, what, "a watch failed");
+        if pause.has_become_long() {
+            let (outage, is_new) = outages.join(cause(&error).to_string());
+            if is_new {
+                tracing::warn!(error = *outage, what, "cannot be followed, and is tried again");
             }
-            // The watcher would go on asking from the same version.
-            if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
-            {
-                break;
-            }
+            pause.outage = Some(outage);
+        }
+        // Half and half, so that those who failed together do not come back together.
+        let wait = pause.next().mul_f64(0.5 + fastrand::f64() / 2.0);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = shutdown.cancelled() => return,
         }
     }
 }

@@ -20,6 +20,7 @@ mod recorder;
 mod service_account;
 pub mod spdy;
 mod tasks;
+mod watch;
 
 pub use cache::{AnyCache, Cache, Change, MetadataHandler, version_number};
 pub use connect::{ConnectError, connect, connect_multiplexed, server_name};
@@ -30,3 +31,4 @@ pub use leader::{LeaderConfig, LeaderElection, LeaderError};
 pub use recorder::{EventType, Recorder, node_reference, reference};
 pub use service_account::ServiceAccounts;
 pub use tasks::{Panicked, Tasks, caught, contained};
+pub use watch::{must_list, watcher};

@@ -158,12 +158,13 @@ async fn follow(client: Client, key: Key, watched: std::sync::Weak<Watched>, shu
     let following = async {
         match kind {
             Kind::ConfigMap => {
-                let stream =
-                    watcher(Api::<ConfigMap>::namespaced(client, &namespace), fields).default_backoff();
+                let api = Api::<ConfigMap>::namespaced(client, &namespace);
+                let stream = client::watcher(api, fields).default_backoff();
                 each(stream, |object| tell(object.map(config_map)), complain).await;
             }
             Kind::Secret => {
-                let stream = watcher(Api::<Secret>::namespaced(client, &namespace), fields).default_backoff();
+                let api = Api::<Secret>::namespaced(client, &namespace);
+                let stream = client::watcher(api, fields).default_backoff();
                 each(stream, |object| tell(object.map(secret)), complain).await;
             }
         }

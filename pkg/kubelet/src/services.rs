@@ -4,7 +4,7 @@ use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -23,6 +23,8 @@ struct Known {
 /// All services with an address, as little of them as is needed.
 pub struct Services {
     known: RwLock<BTreeMap<(String, String), Known>>,
+    /// A list that has not come to its end: until then what was known goes into environments.
+    listing: Mutex<BTreeMap<(String, String), Known>>,
     ready: watch::Sender<bool>,
     has_api: bool,
 }
@@ -30,7 +32,8 @@ pub struct Services {
 impl Services {
     /// None yet; without an apiserver there never are any.
     pub fn new(has_api: bool) -> Services {
-        Services { known: RwLock::default(), ready: watch::channel(!has_api).0, has_api }
+        let (known, listing) = Default::default();
+        Services { known, listing, ready: watch::channel(!has_api).0, has_api }
     }
 
     /// Whether they have been listed.
@@ -41,7 +44,7 @@ impl Services {
     /// Follows the services of the cluster until the token is cancelled.
     pub async fn run(&self, client: Client, shutdown: CancellationToken) {
         let services: Api<Service> = Api::all(client);
-        let stream = watcher(services, watcher::Config::default()).default_backoff();
+        let stream = client::watcher(services, watcher::Config::default()).default_backoff();
         let mut stream = std::pin::pin!(stream);
         loop {
             let event = tokio::select! {
@@ -58,8 +61,11 @@ impl Services {
 
     fn apply(&self, event: watcher::Event<Service>) {
         match event {
-            watcher::Event::Init => self.known.write().clear(),
-            watcher::Event::InitApply(service) | watcher::Event::Apply(service) => {
+            watcher::Event::Init => self.listing.lock().clear(),
+            watcher::Event::InitApply(service) => {
+                self.listing.lock().extend(known(&service).map(|known| (key(&service), known)));
+            }
+            watcher::Event::Apply(service) => {
                 let key = key(&service);
                 match known(&service) {
                     Some(known) => self.known.write().insert(key, known),
@@ -70,6 +76,7 @@ impl Services {
                 self.known.write().remove(&key(&service));
             }
             watcher::Event::InitDone => {
+                *self.known.write() = std::mem::take(&mut *self.listing.lock());
                 self.ready.send_replace(true);
             }
         }
@@ -170,5 +177,28 @@ mod tests {
         assert!(!env.keys().any(|name| name.starts_with("HEADLESS")));
         let alone = services.env("shop", false).await.expect("an environment");
         assert!(alone.contains_key("KUBERNETES_SERVICE_HOST") && !alone.contains_key("MY_DB_SERVICE_HOST"));
+    }
+
+    #[tokio::test]
+    async fn a_list_is_believed_when_it_is_whole() {
+        let services = Services::new(true);
+        let tell = |event| services.apply(event);
+        let service = |name: &str| {
+            serde_json::from_value::<Service>(json!({"metadata": {"namespace": "shop", "name": name},
+                "spec": {"clusterIP": "10.0.0.7", "ports": [{"port": 80}]}}))
+            .expect("a service")
+        };
+        [watcher::Event::Init, watcher::Event::InitApply(service("db")), watcher::Event::InitDone]
+            .into_iter()
+            .for_each(tell);
+        let hosts = async || {
+            let env = services.env("shop", true).await.expect("an environment");
+            env.into_keys().filter(|name| name.ends_with("_HOST")).collect::<Vec<_>>()
+        };
+        // Cut off until all of it was history: it is listed anew, and one of them is gone meanwhile.
+        [watcher::Event::Init, watcher::Event::InitApply(service("web"))].into_iter().for_each(tell);
+        assert_eq!(hosts().await, ["DB_SERVICE_HOST"]);
+        tell(watcher::Event::InitDone);
+        assert_eq!(hosts().await, ["WEB_SERVICE_HOST"]);
     }
 }

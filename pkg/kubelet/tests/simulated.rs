@@ -201,6 +201,35 @@ async fn another_kubelet_takes_the_pods_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_that_was_cut_off_until_all_was_history_hears_again() {
+    let mut cluster = Cluster::start().await;
+    let kubelet = Kubelet::start(&cluster.server, "n1", Arc::new(Simulated::new()));
+    cluster.ready("n1").await;
+    cluster.create("before", "n1", json!({})).await;
+    cluster.until("before", "it is ready", is_ready).await;
+
+    cluster.server.forget().await;
+    // Its pods, those that come and those that go; and itself.
+    cluster.create("after", "n1", json!({})).await;
+    cluster.until("after", "it is ready", is_ready).await;
+    cluster.pods.delete("before", &DeleteParams::default()).await.expect("deleted");
+    cluster.until("before", "it is gone", Value::is_null).await;
+    let label = kube::api::Patch::Merge(json!({"metadata": {"labels": {"disk": "fast"}}}));
+    cluster.nodes.patch("n1", &Default::default(), &label).await.expect("a label");
+    let picky = json!({"nodeSelector": {"disk": "fast"}});
+    eventually("the kubelet knows its label", || async {
+        let name = format!("picky-{}", fastrand::u32(..));
+        cluster.create(&name, "n1", picky.clone()).await;
+        let pod = cluster
+            .until(&name, "it is taken or refused", |pod| is_ready(pod) || pod["status"]["phase"] == "Failed")
+            .await;
+        is_ready(&pod).then_some(())
+    })
+    .await;
+    kubelet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_does_not_fit_is_refused() {
     let cluster = Cluster::start().await;
     let kubelet = Kubelet::start(&cluster.server, "n1", Arc::new(Simulated::new()));

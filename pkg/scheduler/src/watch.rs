@@ -12,7 +12,7 @@ use crate::wire;
 use futures::AsyncBufReadExt;
 use kube::Client;
 use kube::api::{ListMeta, ListParams, WatchParams};
-use kube::core::Request;
+use kube::core::{Request, Status};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -25,8 +25,6 @@ const WATCH_SECONDS: u32 = 290;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How many objects a page has.
 const PAGE: u32 = 500;
-/// The server has forgotten the version that was asked for.
-const GONE: u16 = 410;
 
 /// What is watched, and where.
 pub(crate) const SOURCES: &[(Kind, &str)] = &[
@@ -55,15 +53,6 @@ struct Line<T> {
     object: T,
 }
 
-/// What a server says instead of an object.
-#[derive(Debug, Deserialize)]
-struct Refusal {
-    #[serde(default)]
-    code: u16,
-    #[serde(default)]
-    message: String,
-}
-
 /// One page of a list.
 #[derive(Deserialize)]
 struct Page {
@@ -86,7 +75,7 @@ enum Ended {
     #[error("nobody listens any more")]
     Unheard,
     #[error("the server refuses: {} ({})", .0.message, .0.code)]
-    Refused(Refusal),
+    Refused(Box<Status>),
     #[error("it ended before all objects were told")]
     Incomplete,
     #[error("ask for a watch")]
@@ -153,13 +142,11 @@ pub(crate) async fn watch(
 impl Position {
     /// Whether an error says what to ask instead, at once.
     fn is_now_otherwise(&mut self, error: &Ended) -> bool {
-        let code = match error {
-            Ended::Refused(refusal) => refusal.code,
-            Ended::Request(kube::Error::Api(status)) => status.code,
-            _ => return false,
+        let (Ended::Refused(refusal) | Ended::Request(kube::Error::Api(refusal))) = error else {
+            return false;
         };
-        match (&self.version, code) {
-            (Some(_), GONE) => {
+        match (&self.version, refusal.code) {
+            (Some(_), _) if client::must_list(refusal) => {
                 self.version = None;
                 true
             }
@@ -293,8 +280,8 @@ fn selector(kind: Kind) -> Option<String> {
 }
 
 /// What a line says that is an error.
-fn refusal(line: &[u8]) -> Option<Refusal> {
-    let line: Line<Refusal> = serde_json::from_slice(line).ok()?;
+fn refusal(line: &[u8]) -> Option<Box<Status>> {
+    let line: Line<Box<Status>> = serde_json::from_slice(line).ok()?;
     (line.change == "ERROR").then_some(line.object)
 }
 

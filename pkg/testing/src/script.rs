@@ -4,11 +4,13 @@ use crate::{Engine, TestServer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a script to its end and expects it to succeed; what it printed is shown where it does not.
+/// Runs a script to its end and expects it to succeed; what it printed is shown where it does not. As in any cluster that
+/// is some minutes old, how things began is history.
 pub async fn run_script(mut script: Command) {
     // As upstream's is by default, which clients expect.
     let mut server =
         TestServer::start_with(Engine::Embedded, |config| config.deny_service_external_ips = false).await;
+    server.forget().await;
     script.env("KUBECONFIG", server.data_dir().join("admin.kubeconfig"));
     let output = tokio::task::spawn_blocking(move || script.output().expect("the script starts"));
     let output = output.await.expect("the script ends");

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use store::{Expect, Store, Write};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -119,6 +120,24 @@ impl TestServer {
         let (running, address) = launch(self.config.clone(), &self.port).await;
         self.address = address;
         self.running = Some(running);
+    }
+
+    /// Starts it again with a history that begins after all that anybody has seen of it: nobody can go on from there.
+    pub async fn forget(&mut self) {
+        self.stop().await;
+        let store: Arc<dyn Store> = match &self.engine {
+            Engine::Embedded => {
+                Arc::new(store::Embedded::open(&self.data_dir().join("store")).expect("the store"))
+            }
+            Engine::Etcd(etcd) => {
+                Arc::new(store::Etcd::connect(&[etcd.url()], None).await.expect("the store"))
+            }
+        };
+        let write = Write { key: "/minik8s/forgotten".into(), expect: Expect::Any, value: Some("".into()) };
+        let now = store.commit(vec![write]).await.expect("a later revision");
+        store.compact(now).await.expect("no history");
+        drop(store);
+        self.restart().await;
     }
 
     /// Tells it to end, as SIGTERM does, and waits until it has answered everybody.

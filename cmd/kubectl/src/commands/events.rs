@@ -1,11 +1,12 @@
 //! `kubectl events`.
 
-use crate::connection::{ClusterFlags, Connection};
+use crate::connection::{ClusterFlags, Connection, is_history};
 use crate::output::{Output, table};
 use crate::resources::Catalogue;
 use anyhow::{Result, bail};
 use api::printing::human_duration;
-use futures::AsyncBufReadExt;
+use client::version_number;
+use futures::TryStreamExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -75,32 +76,57 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     rows.extend(items.iter().map(|event| line(event, flags.all_namespaces)));
     print!("{}", table(&rows));
     if flags.watch {
-        let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        return follow(
-            &connection,
-            &flags,
-            about.as_ref(),
-            &format!("{path}?watch=true&resourceVersion={version}"),
-        )
-        .await;
+        return follow(&connection, &flags, about.as_ref(), &path, &list).await;
     }
     Ok(())
 }
 
+/// Shows what happens after a list, for ever. What the server had forgotten by the time it was asked is in another list.
 async fn follow(
     connection: &Connection,
     flags: &Flags,
     about: Option<&(String, String)>,
     path: &str,
+    list: &Value,
 ) -> Result<()> {
-    let mut stream = connection.stream(path, "application/json").await?;
-    let mut text = String::new();
-    while stream.read_line(&mut text).await? > 0 {
-        let event: Value = serde_json::from_str(&text)?;
-        text.clear();
-        let is_news = matches!(event["type"].as_str(), Some("ADDED" | "MODIFIED"));
-        if is_news && is_wanted(&event["object"], &flags.types, about) {
-            print!("{}", table(&[line(&event["object"], flags.all_namespaces)]));
+    let version_of = |object: &Value| version_number(object["metadata"]["resourceVersion"].as_str());
+    let mut version = version_of(list);
+    let mut show = |event: &Value| {
+        if is_wanted(event, &flags.types, about) {
+            print!("{}", table(&[line(event, flags.all_namespaces)]));
+        }
+    };
+    loop {
+        let from = format!("{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
+        match told(connection, &from, &mut show, &mut version).await {
+            Err(error) if is_history(&error) => {}
+            ended => {
+                ended?;
+                continue;
+            }
+        }
+        let list = connection.get(path).await?;
+        let mut items: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
+        items.retain(|event| version_of(event) > version);
+        items.sort_by_key(|event| last_seen(event));
+        items.into_iter().for_each(&mut show);
+        version = version_of(&list);
+    }
+}
+
+/// Shows the events of one watch.
+async fn told(
+    connection: &Connection,
+    from: &str,
+    show: &mut impl FnMut(&Value),
+    version: &mut u64,
+) -> Result<()> {
+    let changes = connection.watch(from, "application/json").await?;
+    let mut changes = std::pin::pin!(changes);
+    while let Some(change) = changes.try_next().await? {
+        *version = version_number(change["object"]["metadata"]["resourceVersion"].as_str());
+        if matches!(change["type"].as_str(), Some("ADDED" | "MODIFIED")) {
+            show(&change["object"]);
         }
     }
     Ok(())

@@ -1,7 +1,11 @@
 //! Watches: every change once, in order, from any moment on.
 
 use crate::{CONFIG_MAPS, config_map, version};
+use futures::StreamExt;
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 use std::time::Duration;
 use testing::{Engine, Event, Http, TestServer, Watch, in_time};
@@ -135,6 +139,86 @@ async fn a_selector_turns_changes_into_arrivals_and_departures() {
     assert_eq!(events[2].object["metadata"]["labels"]["color"], "red", "and the last state that was seen");
 }
 
+#[track_caller]
+fn is_history(status: &Value) {
+    assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Failure")), "{status}");
+    assert_eq!((&status["code"], &status["reason"]), (&json!(410), &json!("Expired")), "{status}");
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("too old resource version: "), "{status}");
+}
+
+/// As upstream's: whoever may watch and asks well is answered 200, and by events.
+#[tokio::test]
+async fn that_a_watch_cannot_begin_there_is_its_only_event() {
+    for engine in Engine::both() {
+        let mut server = TestServer::start_on(engine).await;
+        let first = server.http().post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
+        server.forget().await;
+        let http = server.http();
+        let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+        let past = format!("resourceVersion={}", version(&first));
+        for (path, headers) in [
+            (format!("{CONFIG_MAPS}?watch=true&{past}"), &[][..]),
+            (
+                format!("{CONFIG_MAPS}?watch=true&{past}&allowWatchBookmarks=true&labelSelector=a%3Db"),
+                &[][..],
+            ),
+            (format!("/api/v1/watch/namespaces/default/configmaps/a?{past}"), &[][..]),
+            (format!("{CONFIG_MAPS}?watch=true&{past}"), &table[..]),
+        ] {
+            let answer = http.send("GET", &path, headers, "").await;
+            assert_eq!(answer.code, 200, "{path}: {}", answer.text());
+            let event: Value = serde_json::from_str(&answer.text()).expect("one event");
+            assert_eq!(event["type"], "ERROR", "{path}");
+            is_history(&event["object"]);
+        }
+
+        let future = "resourceVersion=9999999";
+        for query in [
+            format!("watch=true&{future}"),
+            format!("watch=true&{future}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+        ] {
+            let mut watch = http.watch(&format!("{CONFIG_MAPS}?{query}")).await;
+            let event = watch.next().await.expect("an event");
+            assert_eq!((&*event.kind, &event.object["code"]), ("ERROR", &json!(504)), "{query}");
+            assert_eq!(event.object["details"]["causes"][0]["reason"], "ResourceVersionTooLarge", "{query}");
+            assert!(watch.next().await.is_none(), "{query}");
+        }
+
+        // Lists are answered with the code itself.
+        let exact = format!("{CONFIG_MAPS}?resourceVersionMatch=Exact&{past}");
+        is_history(&http.get(&exact).await.expect(410));
+    }
+}
+
+/// What clients in Rust follow objects with, ours and everybody's.
+#[tokio::test]
+async fn kube_lists_again_what_is_history() {
+    let mut server = TestServer::start().await;
+    server.http().post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
+    let api = Api::<ConfigMap>::default_namespaced(server.admin());
+    let only = watcher::Config::default().fields("metadata.name=a");
+    #[allow(clippy::disallowed_methods, reason = "others use it")]
+    let events = watcher::watcher(api, only).default_backoff();
+    let mut events = std::pin::pin!(events);
+    let mut lists = 0;
+    let mut until = async |wanted: &str| loop {
+        match in_time(wanted, events.next()).await.expect("it goes on for ever") {
+            Ok(watcher::Event::InitApply(map) | watcher::Event::Apply(map)) => {
+                if map.data.unwrap_or_default()["key"] == wanted {
+                    return lists;
+                }
+            }
+            Ok(watcher::Event::Init) => lists += 1,
+            _ => {}
+        }
+    };
+    assert_eq!(until("1").await, 1);
+    server.forget().await;
+    set(&server.http(), "a", "2").await;
+    assert_eq!(until("2").await, 2);
+}
+
 #[tokio::test]
 async fn a_moment_that_is_forgotten_is_gone() {
     let mut server = TestServer::start_with(Engine::Embedded, |config| {
@@ -162,7 +246,7 @@ async fn a_moment_that_is_forgotten_is_gone() {
             break event["object"].clone();
         }
     };
-    assert_eq!((&status["code"], &status["reason"]), (&json!(410), &json!("Expired")), "{status}");
+    is_history(&status);
     let exact = http
         .get(&format!("{CONFIG_MAPS}?resourceVersionMatch=Exact&resourceVersion={}", version(&first)))
         .await;

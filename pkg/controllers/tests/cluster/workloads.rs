@@ -107,6 +107,23 @@ async fn deployments_roll_and_roll_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_history_to_controllers_and_scheduler_they_list_again() {
+    let mut cluster = Cluster::start().await;
+    let client = &cluster.admin.clone();
+    let available = |wanted: i32| {
+        move |deployment: &Deployment| {
+            deployment.status.as_ref().and_then(|status| status.available_replicas) == Some(wanted)
+        }
+    };
+    create::<Deployment>(client, deployment("web", 2, json!({"type": "RollingUpdate"}))).await;
+    until(client, "web", "two pods", available(2)).await;
+    cluster.server.forget().await;
+    patch::<Deployment>(client, "web", json!({"spec": {"replicas": 3}})).await;
+    until(client, "web", "three pods", available(3)).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deployments_recreate() {
     let cluster = Cluster::start().await;
     let client = &cluster.admin;

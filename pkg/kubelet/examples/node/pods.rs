@@ -46,7 +46,7 @@ impl BenchNode {
     /// Makes pods at once and waits until all are ready.
     pub async fn start_pods(&self, names: &[String]) -> f64 {
         let pods = self.pods();
-        let mut changes = watcher(pods.clone(), watcher::Config::default()).default_backoff().boxed();
+        let mut changes = client::watcher(pods.clone(), watcher::Config::default()).default_backoff().boxed();
         // The watch stands before anything is made.
         while !matches!(changes.try_next().await.expect("a watch"), Some(watcher::Event::InitDone)) {}
         let began = Instant::now();
@@ -86,7 +86,7 @@ impl BenchNode {
     pub async fn exit(&self, name: &str) -> f64 {
         let pods = self.pods();
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut changes = watcher(pods.clone(), only).default_backoff().boxed();
+        let mut changes = client::watcher(pods.clone(), only).default_backoff().boxed();
         while !matches!(changes.try_next().await.expect("a watch"), Some(watcher::Event::InitDone)) {}
         let id = status(&pods.get(name).await.expect("the pod")).container_id.clone().unwrap_or_default();
         let id = id.trim_start_matches("containerd://").to_owned();
@@ -110,7 +110,7 @@ impl BenchNode {
     /// Deletes pods at once and waits until all are gone.
     pub async fn delete_pods(&self, names: &[String]) -> f64 {
         let pods = self.pods();
-        let mut changes = watcher(pods.clone(), watcher::Config::default()).default_backoff().boxed();
+        let mut changes = client::watcher(pods.clone(), watcher::Config::default()).default_backoff().boxed();
         while !matches!(changes.try_next().await.expect("a watch"), Some(watcher::Event::InitDone)) {}
         let began = Instant::now();
         let deleted = join_all(names.iter().map(|name| {

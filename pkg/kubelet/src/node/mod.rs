@@ -84,21 +84,31 @@ impl NodeAgent {
     async fn follow(&self) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.settings.name));
-        let stream = watcher(nodes, config).default_backoff();
+        let stream = client::watcher(nodes, config).default_backoff();
         let mut stream = std::pin::pin!(stream);
+        // Before it is registered it is in no list.
+        let mut is_listed = true;
         while let Some(event) = stream.next().await {
             match event {
-                Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => self.seen(node).await,
-                Ok(watcher::Event::Delete(_)) => {
-                    // It will be registered again.
-                    self.node.send_replace(None);
-                    self.provider.node_seen(None).await;
-                    self.changed.notify_one();
+                Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => {
+                    is_listed = true;
+                    self.seen(node).await;
                 }
-                Ok(_) => {}
+                Ok(watcher::Event::Delete(_)) => self.gone().await,
+                Ok(watcher::Event::Init) => is_listed = self.node.borrow().is_none(),
+                // It went while nobody told us.
+                Ok(watcher::Event::InitDone) if !is_listed => self.gone().await,
+                Ok(watcher::Event::InitDone) => {}
                 Err(error) => tracing::debug!(error = crate::error::chain(&error), "watch the own node"),
             }
         }
+    }
+
+    /// It will be registered again.
+    async fn gone(&self) {
+        self.node.send_replace(None);
+        self.provider.node_seen(None).await;
+        self.changed.notify_one();
     }
 
     async fn seen(&self, mut node: Node) {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) async fn run(client: Client, node: String, tell: mpsc::Sender<Told>, shutdown: CancellationToken) {
     let pods: Api<Pod> = Api::all(client);
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    let stream = watcher(pods, config).default_backoff();
+    let stream = client::watcher(pods, config).default_backoff();
     let mut stream = std::pin::pin!(stream);
     let mut listing = Vec::new();
     loop {

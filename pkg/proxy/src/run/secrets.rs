@@ -171,7 +171,7 @@ async fn follow(
     let api: Api<Secret> = Api::namespaced(client, &key.namespace);
     let config = watcher::Config::default().fields(&format!("metadata.name={}", key.name));
     loop {
-        let mut events = Box::pin(watcher::watcher(api.clone(), config.clone()));
+        let mut events = Box::pin(client::watcher(api.clone(), config.clone()));
         let mut found = false;
         while let Some(event) = events.next().await {
             let pair = match event {

@@ -1,11 +1,11 @@
 //! `kubectl get -w`: what is there, then each change; drawn anew in place on a terminal, a line each elsewhere.
 
 use super::{Asked, Flags, TABLE, fetch, rows};
-use crate::connection::Connection;
+use crate::connection::{Connection, is_history};
 use crate::output::{Output, table};
 use crate::select::{self, Target, name_of};
-use anyhow::{Result, bail};
-use futures::{AsyncBufReadExt, StreamExt};
+use anyhow::Result;
+use futures::TryStreamExt;
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
 
@@ -15,38 +15,62 @@ pub async fn run(connection: &Connection, one: &Asked, flags: &Flags, output: &O
     if let Some(name) = &one.target.name {
         select.field_selector = Some(format!("metadata.name={name}"));
     }
-    let collection = Target { name: None, ..one.target.clone() };
+    let collection = Target { name: None, asked: None, ..one.target.clone() };
     let path = collection.path(connection, flags.select.all_namespaces && one.target.name.is_none());
     let accept = if output.is_table() { TABLE } else { "application/json" };
-    let Some(list) = fetch(connection, one, flags, accept).await? else { return Ok(()) };
-    let mut version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
     let mut screen = Screen::new(flags, output, one);
-    if !flags.watch_only {
-        screen.show_list(&list)?;
-    }
+    let mut is_first = true;
     let query = select::query(&select);
     let query = if query.is_empty() { "?".to_owned() } else { format!("{query}&") };
     loop {
-        let from = format!("{path}{query}watch=true&allowWatchBookmarks=true&resourceVersion={version}");
-        let mut lines = connection.stream(&from, accept).await?.lines();
-        while let Some(Ok(line)) = lines.next().await {
-            let event: Value = serde_json::from_str(&line)?;
-            if event["type"] == "ERROR" {
-                bail!("{}", event["object"]["message"].as_str().unwrap_or("the watch failed"));
-            }
-            let seen = match output.is_table() {
-                true => &event["object"]["rows"][0]["object"]["metadata"]["resourceVersion"],
-                false => &event["object"]["metadata"]["resourceVersion"],
-            };
-            if let Some(seen) = seen.as_str().or(event["object"]["metadata"]["resourceVersion"].as_str()) {
-                version = seen.to_owned();
-            }
-            if event["type"] != "BOOKMARK" {
-                screen.show_event(event["type"].as_str().unwrap_or_default(), &event["object"])?;
-            }
+        let Some(list) = fetch(connection, one, flags, accept).await? else { return Ok(()) };
+        // Again, when the server has forgotten how things were: then what has changed is not known, and all is shown.
+        if !(std::mem::take(&mut is_first) && flags.watch_only) {
+            screen.show_list(&list)?;
         }
-        // The server ends watches now and then.
+        // The version of one object may be history already; then its present state comes first, which is known.
+        let mut version = if one.target.name.is_some() { "0" } else { version_of(&list) }.to_owned();
+        screen.shown = version_of(&list).to_owned();
+        let from = format!("{path}{query}watch=true&allowWatchBookmarks=true&resourceVersion=");
+        let ended = loop {
+            // The server ends watches now and then.
+            if let Err(error) = show_events(connection, &from, accept, &mut version, &mut screen).await {
+                break error;
+            }
+        };
+        if !is_history(&ended) {
+            return Err(ended);
+        }
     }
+}
+
+/// Shows what changes from a version on, until the watch ends.
+async fn show_events(
+    connection: &Connection,
+    from: &str,
+    accept: &str,
+    version: &mut String,
+    screen: &mut Screen<'_>,
+) -> Result<()> {
+    let events = connection.watch(&format!("{from}{version}"), accept).await?;
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.try_next().await? {
+        let seen = version_of(&event["object"]);
+        if !seen.is_empty() {
+            *version = seen.to_owned();
+        }
+        if event["type"] != "BOOKMARK" && seen != screen.shown {
+            screen.show_event(event["type"].as_str().unwrap_or_default(), &event["object"])?;
+        }
+    }
+    Ok(())
+}
+
+/// The version of an object or a list, as itself or as a table.
+fn version_of(told: &Value) -> &str {
+    let own = told["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty());
+    let row = || told["rows"][0]["object"]["metadata"]["resourceVersion"].as_str();
+    own.or_else(row).unwrap_or_default()
 }
 
 /// What stands on the screen.
@@ -54,6 +78,8 @@ struct Screen<'a> {
     flags: &'a Flags,
     output: &'a Output,
     one: &'a Asked,
+    /// The version that was listed.
+    shown: String,
     widths: Vec<usize>,
     /// On a terminal: all rows, by the object's uid.
     live: Option<Vec<(String, Vec<String>)>>,
@@ -72,6 +98,7 @@ impl<'a> Screen<'a> {
             flags,
             output,
             one,
+            shown: String::new(),
             widths: Vec::new(),
             live: is_live.then(Vec::new),
             header: Vec::new(),
@@ -81,6 +108,7 @@ impl<'a> Screen<'a> {
     }
 
     fn show_list(&mut self, list: &Value) -> Result<()> {
+        self.live.iter_mut().for_each(Vec::clear);
         if !self.output.is_table() {
             let items = match list["items"].as_array() {
                 Some(items) => items.clone(),
