@@ -1,7 +1,9 @@
 //! Plans of CronJobs, by tables.
 
 use super::*;
+use jiff::tz::offset;
 use serde_json::{Value, json};
+use std::path::Path;
 
 fn at(text: &str) -> Timestamp {
     text.parse().expect("a time")
@@ -113,7 +115,8 @@ fn old_jobs_go_and_running_ones_are_active() {
 
 #[test]
 fn time_zones_and_their_changes_count() {
-    let zone = times::zone("Europe/Berlin").expect("tzdata is installed");
+    let nowhere = Path::new("/nonexistent");
+    let zone = times::zone_in(nowhere, "Europe/Berlin").expect("it is compiled in");
     let times = Times::new("30 2 * * *", zone.clone()).expect("a schedule");
     assert_eq!(times.after(at("2026-01-01T00:00:00Z")), Some(at("2026-01-01T01:30:00Z")));
     // Clocks go forward on March 29th at two, and back on October 25th at three.
@@ -121,6 +124,11 @@ fn time_zones_and_their_changes_count() {
     assert_eq!(times.after(at("2026-10-24T12:00:00Z")), Some(at("2026-10-25T00:30:00Z")));
     assert_eq!(times.after(at("2026-10-25T01:30:00Z")), Some(at("2026-10-26T01:30:00Z")));
     assert_eq!(times.written(at("2026-01-01T01:30:00Z")), "2026-01-01T02:30:00+01:00");
+    assert_eq!(
+        times::zone("Europe/Berlin").map(|zone| zone.to_offset(at("2026-07-01T00:00:00Z"))),
+        Ok(offset(2))
+    );
+    assert!(times::zone("europe/berlin").is_err(), "as the API takes names");
     assert!(times::zone("../../etc/passwd").is_err());
     assert!(times::zone("Nowhere/Town").is_err());
 }

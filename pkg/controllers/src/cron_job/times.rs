@@ -1,5 +1,6 @@
 //! A schedule in a time zone.
 
+use api::kinds::batch::cron_job;
 use api::kinds::batch::schedule::Schedule;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -24,15 +25,18 @@ pub struct Due {
     pub missed_too_many: bool,
 }
 
-/// A time zone by its name, from the system's files.
+/// A time zone by its name.
 pub fn zone(name: &str) -> Result<TimeZone, String> {
-    let is_name = |part: &str| !part.is_empty() && !part.starts_with('.');
-    if !name.split('/').all(is_name) {
-        return Err(format!("unknown time zone {name}"));
-    }
-    let bytes =
-        std::fs::read(Path::new(ZONES).join(name)).map_err(|_| format!("unknown time zone {name}"))?;
-    TimeZone::tzif(name, &bytes).map_err(|error| error.to_string())
+    zone_in(Path::new(ZONES), name)
+}
+
+/// From the system's files, which may be newer than this program; where it has none, as in an image of nothing but this
+/// program, what is compiled in.
+pub fn zone_in(files: &Path, name: &str) -> Result<TimeZone, String> {
+    let compiled_in = cron_job::time_zone(name).ok_or_else(|| format!("unknown time zone {name}"))?;
+    let file = std::fs::read(files.join(name)).ok();
+    let zone = file.and_then(|bytes| TimeZone::tzif(name, &bytes).ok());
+    zone.map_or_else(|| TimeZone::tzif(name, compiled_in).map_err(|error| error.to_string()), Ok)
 }
 
 impl Times {
