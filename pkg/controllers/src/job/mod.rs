@@ -25,6 +25,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::json;
+use std::collections::HashSet;
 use std::sync::Arc;
 use step::Step;
 
@@ -139,12 +140,17 @@ pub fn plan(view: &View, now: Timestamp) -> Plan {
     let Some(selector) = &spec.selector else { return Plan::default() };
     let mut claims = claim(job.as_ref(), &pods::selector(selector), view.pods.iter().cloned());
     if !claims.writes.is_empty() {
+        let held: HashSet<&str> = view
+            .pods
+            .iter()
+            .filter(|pod| has_finalizer(pod))
+            .filter_map(|pod| pod.metadata.name.as_deref())
+            .collect();
         for claim in &mut claims.writes {
-            let (name, is_adoption) = (&claim.target.key.name, claim.only_if.is_some());
-            let is_held = view.pods.iter().any(|pod| pod.name_any() == *name && has_finalizer(pod));
+            let is_adoption = claim.only_if.is_some();
             if is_adoption {
                 claim.body["metadata"]["finalizers"] = json!([FINALIZER]);
-            } else if is_held {
+            } else if held.contains(claim.target.key.name.as_str()) {
                 // Nobody counts its end any more.
                 claim.body["metadata"][LET_GO] = json!([FINALIZER]);
             }
