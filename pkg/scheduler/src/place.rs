@@ -29,6 +29,8 @@ pub enum Profile {
 pub struct Search {
     /// Where the next search begins.
     pub(crate) start: usize,
+    /// The node whose turn it is among those that are taken in turn. Only pods that go anywhere take a turn.
+    pub(crate) turn: usize,
     /// Which share of the nodes is looked at, in percent; zero lets their number decide.
     pub percent: usize,
 }
@@ -130,7 +132,7 @@ impl Cluster {
         let plan = self.plan(class);
         self.refresh(class, &plan);
         let needs = self.needs(class).map_err(|why| {
-            refusal(format!("0/{total} nodes are available: {why}."), plugin::VOLUMES, false)
+            refusal(format!("0/{total} nodes are available: {why}."), plugin::CLAIMS, false)
         })?;
         Ok(self.view(class, plan, needs.map(Arc::new)))
     }
@@ -148,7 +150,11 @@ impl Cluster {
             Profile::Default => search.enough(total),
             Profile::RoundRobin => 1,
         };
-        let start = search.start % total;
+        let cursor = match profile {
+            Profile::Default => &mut search.start,
+            Profile::RoundRobin => &mut search.turn,
+        };
+        let start = *cursor % total;
         let mut found = Vec::with_capacity(enough.min(512));
         let mut refused = Vec::new();
         let mut looked_at = 0;
@@ -163,7 +169,9 @@ impl Cluster {
                 break;
             }
         }
-        search.start = (start + looked_at) % total;
+        if profile == Profile::Default {
+            *cursor = (start + looked_at) % total;
+        }
         if found.is_empty() {
             // In the order of nodes, wherever the search began.
             refused.rotate_right(start);
@@ -217,12 +225,24 @@ impl Cluster {
             nodes[0]
         };
         let total = self.nodes.order.len();
-        if total <= FEW_NODES || nodes.len() == total {
-            // All were looked at: the next search begins after the one that was chosen, so that equals take turns.
+        let next = || {
             let position = self.nodes.order.iter().position(|node| *node == chosen).unwrap_or(0);
-            search.start = (position + 1) % total;
+            (position + 1) % total
+        };
+        match profile {
+            // All were looked at: the next search begins after the one that was chosen, so that equals take turns.
+            Profile::Default if total <= FEW_NODES || nodes.len() == total => search.start = next(),
+            Profile::Default => {}
+            Profile::RoundRobin if self.goes_anywhere(view) => search.turn = next(),
+            Profile::RoundRobin => {}
         }
         chosen
+    }
+
+    /// Whether neither a label of the seed nor a name decides where pods of a class go.
+    fn goes_anywhere(&self, view: &View) -> bool {
+        let plan = &view.plan;
+        !plan.wants_most_free_memory && plan.names.is_none() && !self.classes[view.class].key.is_pinned()
     }
 
     /// Equivalent pods get the same answer while nothing has changed.
@@ -265,6 +285,6 @@ mod tests {
         for (nodes, enough) in [(50, 50), (99, 99), (100, 100), (1000, 420), (5000, 500), (6000, 300)] {
             assert_eq!(search.enough(nodes), enough, "{nodes} nodes");
         }
-        assert_eq!(Search { percent: 70, start: 0 }.enough(1000), 700);
+        assert_eq!(Search { percent: 70, ..Search::default() }.enough(1000), 700);
     }
 }

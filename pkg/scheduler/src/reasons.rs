@@ -14,6 +14,8 @@ pub(crate) mod plugin {
     pub(crate) const VOLUMES: u32 = 1 << 6;
     pub(crate) const SPREAD: u32 = 1 << 7;
     pub(crate) const POD_AFFINITY: u32 = 1 << 8;
+    /// The pod's claims are not such that any node need be looked at.
+    pub(crate) const CLAIMS: u32 = 1 << 9;
     /// Filters that look at one node and the pods on it, and at nothing else.
     pub(crate) const LOCAL: u32 =
         NODE_UNSCHEDULABLE | NODE_NAME | TAINT_TOLERATION | NODE_AFFINITY | NODE_PORTS | FIT;

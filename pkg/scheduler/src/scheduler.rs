@@ -200,8 +200,10 @@ impl Scheduler {
             Object::Selecting(Kind::Budget, budget) => self.cluster.set_budget(budget),
             Object::Selecting(kind, set) => self.cluster.set_set(kind.name(), set),
             Object::Claim(claim) => {
-                self.cluster.set_claim(claim);
-                self.wake(plugin::VOLUMES, now_ms);
+                let (namespace, name) = (claim.metadata.namespace.clone(), claim.metadata.name.clone());
+                if self.cluster.set_claim(claim) {
+                    self.wake_users(&namespace, &name, now_ms);
+                }
             }
             Object::Volume(volume) => {
                 self.cluster.set_volume(*volume);
@@ -209,7 +211,7 @@ impl Scheduler {
             }
             Object::StorageClass(class) => {
                 self.cluster.set_storage_class(class);
-                self.wake(plugin::VOLUMES, now_ms);
+                self.wake(plugin::VOLUMES | plugin::CLAIMS, now_ms);
             }
             Object::CsiNode(node) => {
                 self.cluster.set_csi_node(node);
@@ -351,12 +353,13 @@ impl Scheduler {
                     self.queue.remove(target.pod);
                     return;
                 }
+                // The others: what it leaves is no news to itself.
+                was_on.into_iter().for_each(|node| self.wake_for(node, now_ms));
                 if outcome == Outcome::Failed {
                     self.queue.failed(target.pod);
                 } else {
-                    self.queue.refused(target.pod, plugin::VOLUMES);
+                    self.queue.refused(target.pod, plugin::CLAIMS);
                 }
-                was_on.into_iter().for_each(|node| self.wake_for(node, now_ms));
             }
         }
     }
@@ -378,8 +381,19 @@ impl Scheduler {
         self.queue.wake(now_ms, |_, refused_by| refused_by & plugins != 0);
     }
 
-    /// A node is new or changed, or a pod left it or counts for less there. Where only the node itself decided, the pod is tried again only if it would fit there now. Equivalent pods are asked
-    /// about once.
+    /// A claim has changed: those that use it may be helped.
+    fn wake_users(&mut self, namespace: &str, claim: &str, now_ms: u64) {
+        let cluster = &self.cluster;
+        self.queue.wake(now_ms, |pod, refused_by| {
+            let class = cluster.class_of(pod);
+            refused_by & (plugin::VOLUMES | plugin::CLAIMS) != 0
+                && class.key.namespace == namespace
+                && class.claims.iter().any(|used| used == claim)
+        });
+    }
+
+    /// A node is new or changed, or a pod left it or counts for less there. Where only the node itself decided, the pod is
+    /// tried again only if it would fit there now. Equivalent pods are asked about once.
     fn wake_for(&mut self, node: NodeId, now_ms: u64) {
         if !self.queue.has_unschedulable() {
             return;
@@ -387,6 +401,9 @@ impl Scheduler {
         let cluster = &mut self.cluster;
         let mut by_class: HashMap<u32, bool> = HashMap::new();
         self.queue.wake(now_ms, |pod, refused_by| {
+            if refused_by == plugin::CLAIMS {
+                return false;
+            }
             if refused_by & !plugin::LOCAL != 0 {
                 return true;
             }

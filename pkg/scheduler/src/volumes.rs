@@ -27,7 +27,7 @@ pub(crate) struct Volumes {
     promised: HashMap<String, String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Claim {
     uid: String,
     volume: String,
@@ -131,8 +131,10 @@ impl Cluster {
             selected_node: claim.metadata.annotations.get(SELECTED_NODE).cloned(),
             volume: spec.volume_name,
         };
-        self.volumes.claims.insert(key(&claim.metadata.namespace, &claim.metadata.name), record);
-        true
+        let key = key(&claim.metadata.namespace, &claim.metadata.name);
+        let is_other = self.volumes.claims.get(&key) != Some(&record);
+        self.volumes.claims.insert(key, record);
+        is_other
     }
 
     /// Forgets a claim, by namespace and name.

@@ -90,6 +90,11 @@ impl ClassKey {
         }
     }
 
+    /// Whether a label of the seed names the node.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.labels.contains_key(PIN_LABEL)
+    }
+
     pub(crate) fn wants_most_free_memory(&self) -> bool {
         self.labels.get(POLICY_LABEL).is_some_and(|policy| policy == "on")
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::place::Profile;
 use crate::scheduler::{Decision, Event, Kind, Object, Outcome, Scheduler};
+use crate::volumes::ClaimAction;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -303,6 +304,25 @@ fn equals_take_turns() {
     }
 }
 
+/// Pods that are pinned, that go where memory is free, or that another profile places, take nobody's turn.
+#[test]
+fn only_pods_that_go_anywhere_take_turns() {
+    let mut world = World::new(&[node("n1"), node("n2"), node("n3")]);
+    let mut turns = Vec::new();
+    for index in 0..4 {
+        let in_turn =
+            |name: &str| pod(&format!("{name}{index}"), json!({"schedulerName": "round-robin-scheduler"}));
+        turns.push(world.place(&in_turn("p")).unwrap());
+        for (label, value) in [("node", "n3"), ("resourcePolicy", "on")] {
+            let mut other = in_turn(label);
+            other["metadata"]["labels"][label] = value.into();
+            world.place(&other).unwrap();
+        }
+        world.place(&pod(&format!("default{index}"), json!({}))).unwrap();
+    }
+    assert_eq!(turns, ["n1", "n2", "n3", "n1"]);
+}
+
 #[test]
 fn the_seeds_labels_pin_and_prefer_free_memory() {
     let mut roomy = node("roomy");
@@ -556,6 +576,47 @@ fn a_pod_goes_where_its_volume_is() {
     let expected = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: \
         0/3 nodes are available: 3 Preemption is not helpful for scheduling.";
     assert_eq!(message, expected);
+}
+
+#[test]
+fn a_pod_whose_claims_do_not_allow_it_is_tried_when_they_change() {
+    let mut world = World::new(&[node("n1"), node("n2")]);
+    volume(&mut world, "pv", "n2");
+    let spec = |volume: &str| json!({"volumeName": volume, "storageClassName": "local"});
+    claim(&mut world, "data", spec(""), "Pending");
+    assert!(world.place(&with_claim("p", "data")).is_err());
+    // Much happens that changes nothing for it.
+    claim(&mut world, "data", spec(""), "Pending");
+    claim(&mut world, "other", spec("else"), "Bound");
+    volume(&mut world, "else", "n1");
+    let before = world.place(&pod("before", json!({}))).unwrap();
+    world.delete_pod("before");
+    let mut more = node(&before);
+    more["status"]["allocatable"]["cpu"] = "8".into();
+    world.set_node(&more);
+    assert_eq!(world.scheduler.next(world.now_ms).map(|_| "tried"), None);
+    claim(&mut world, "data", spec("pv"), "Bound");
+    assert_eq!(world.decide(), [("p".to_owned(), Ok("n2".to_owned()))]);
+}
+
+#[test]
+fn a_pod_whose_volume_is_being_made_waits_for_that_alone() {
+    let mut world = World::new(&[node("n1")]);
+    let class = json!({"metadata": {"name": "made"}, "provisioner": "example.com/made", "volumeBindingMode": "WaitForFirstConsumer"});
+    world.set(Object::StorageClass(serde_json::from_value(class).unwrap()));
+    let spec = |volume: &str| json!({"storageClassName": "made", "volumeName": volume});
+    claim(&mut world, "data", spec(""), "Pending");
+    world.set_pod(&with_claim("p", "data"));
+    let Some(Decision::Bind { target, claims, .. }) = world.scheduler.next(0) else { panic!("not placed") };
+    assert!(matches!(claims.as_slice(), [ClaimAction::Provision { is_asked: false, .. }]), "{claims:?}");
+    world.scheduler.bound(&target, &claims, Outcome::Waits, 0);
+    assert!(world.scheduler.next(0).is_none(), "that it left the node again is no news");
+    claim(&mut world, "data", spec(""), "Pending");
+    assert!(world.scheduler.next(0).is_none(), "nor is the claim as it was");
+    let volume = json!({"metadata": {"name": "pv"}, "spec": {"storageClassName": "made"}});
+    world.set(Object::Volume(serde_json::from_value(volume).unwrap()));
+    claim(&mut world, "data", spec("pv"), "Bound");
+    assert_eq!(world.decide(), [("p".to_owned(), Ok("n1".to_owned()))]);
 }
 
 #[test]
