@@ -40,13 +40,17 @@ const INTERVAL: SignedDuration = SignedDuration::from_secs(300);
 const REMEMBERED: usize = 512;
 
 type ObjectKey = (String, String, String, String, String);
+type Bucket = (&'static str, ObjectKey, &'static str);
 type Group = (&'static str, ObjectKey, &'static str, String);
+
+/// What was said, and of which part of the object: of two containers of a pod it is two series.
+type Said = (Option<String>, String);
 
 #[derive(Default)]
 pub(crate) struct Correlator {
-    buckets: Bounded<(&'static str, ObjectKey), (f64, Timestamp)>,
+    buckets: Bounded<Bucket, (f64, Timestamp)>,
     groups: Bounded<Group, (HashSet<String>, Timestamp)>,
-    sent: Bounded<(Group, Option<String>), Sent>,
+    sent: Bounded<(Group, Option<Said>), Sent>,
 }
 
 #[derive(Clone)]
@@ -59,7 +63,7 @@ struct Sent {
 impl Correlator {
     pub fn observe(&mut self, note: &Note) -> Verdict {
         let object = object_key(&note.regarding);
-        if !self.has_budget((note.component, object.clone()), note.at) {
+        if !self.has_budget((note.component, object.clone(), note.event_type), note.at) {
             return Verdict::Drop;
         }
         let group: Group = (note.component, object, note.event_type, note.reason.clone());
@@ -69,7 +73,7 @@ impl Correlator {
         } else {
             note.message.clone()
         };
-        let id = (group, (!combined).then(|| note.message.clone()));
+        let id = (group, (!combined).then(|| (note.regarding.field_path.clone(), note.message.clone())));
         match self.sent.get_mut(&id) {
             Some(sent) => {
                 sent.count += 1;
@@ -87,7 +91,7 @@ impl Correlator {
         }
     }
 
-    fn has_budget(&mut self, key: (&'static str, ObjectKey), now: Timestamp) -> bool {
+    fn has_budget(&mut self, key: Bucket, now: Timestamp) -> bool {
         let (tokens, since) = self.buckets.get_mut(&key).copied().unwrap_or((BURST, now));
         let earned = now.duration_since(since).as_secs_f64().max(0.0) / INTERVAL.as_secs_f64();
         let tokens = (tokens + earned).min(BURST);
@@ -174,6 +178,22 @@ mod tests {
         let again = correlator.observe(&note("hello", 2));
         let first = Timestamp::from_second(1).expect("a time");
         assert_eq!(again, Verdict::Count { name, message: "hello".into(), count: 2, first });
+    }
+
+    #[test]
+    fn what_is_said_of_two_containers_is_two_series() {
+        let mut correlator = Correlator::default();
+        let of = |container: &str, second: i64| {
+            let mut note = note("Back-off restarting failed container", second);
+            note.regarding.field_path = Some(format!("spec.containers{{{container}}}"));
+            note
+        };
+        let [one, other] = ["one", "other"].map(|container| correlator.observe(&of(container, 1)));
+        assert!(
+            matches!((&one, &other), (Verdict::Create { .. }, Verdict::Create { .. })),
+            "{one:?} {other:?}"
+        );
+        assert!(matches!(correlator.observe(&of("one", 2)), Verdict::Count { count: 2, .. }));
     }
 
     #[test]
