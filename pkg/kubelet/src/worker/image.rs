@@ -33,11 +33,20 @@ pub(super) async fn ensure(execution: &Execution, container: &Container) -> Resu
             shared.events.container_warning(pod, name, "ErrImageNeverPull", message.clone());
             Err(failed("ErrImageNeverPull", message))
         }
-        _ => pull(execution, name, reference).await,
+        (_, here) => pull(execution, name, reference, here.is_some()).await,
     }
 }
 
-async fn pull(execution: &Execution, name: &str, reference: &str) -> Result<Image, StartFailure> {
+/// Said of an image that is on the node and yet must be asked for at a registry.
+const IS_HERE: &str = " (it is on this node, but its imagePullPolicy is Always, as that of images without a tag or with \
+    :latest is where none is named: IfNotPresent takes what is here)";
+
+async fn pull(
+    execution: &Execution,
+    name: &str,
+    reference: &str,
+    is_here: bool,
+) -> Result<Image, StartFailure> {
     let Execution { shared, pod, .. } = execution;
     let credentials = match &shared.host {
         Some(host) => host.pull_credentials(pod, reference).await,
@@ -60,7 +69,8 @@ async fn pull(execution: &Execution, name: &str, reference: &str) -> Result<Imag
                 Error::Unavailable { .. } => crate::error::chain(&error),
                 other => other.to_string(),
             };
-            let message = format!("Failed to pull image \"{reference}\": {text}");
+            let hint = if is_here { IS_HERE } else { "" };
+            let message = format!("Failed to pull image \"{reference}\": {text}{hint}");
             shared.events.container_warning(pod, name, "Failed", message);
             Err(StartFailure { reason: "ErrImagePull".into(), message: text, of_pull: true })
         }
