@@ -82,8 +82,9 @@ fn apiserver(plane: &ControlPlane) -> Value {
     };
     let mut pod = pod("kube-apiserver", image::OWN, &command, "50m", volumes);
     let container = &mut pod["spec"]["containers"][0];
-    container["startupProbe"] = probe("/livez", 1, 120);
-    container["livenessProbe"] = probe("/livez", 10, 8);
+    // A store that is away does not come back by our being started again.
+    container["startupProbe"] = probe("/livez?exclude=etcd", 1, 120);
+    container["livenessProbe"] = probe("/livez?exclude=etcd", 10, 8);
     container["readinessProbe"] = probe("/readyz", 1, 3);
     pod
 }

@@ -1,4 +1,4 @@
-//! Objects as people read them: `meta.k8s.io/v1` Tables and PartialObjectMetadata.
+//! Objects as people read them: Tables and PartialObjectMetadata of `meta.k8s.io`.
 //!
 //! ```text
 //! Kind ──columns──> Table ──row(object)──> cells + object    (kubectl get, watch)
@@ -35,6 +35,55 @@ impl IncludeObject {
             Some("Object") => Some(IncludeObject::Object),
             Some(_) => None,
         }
+    }
+}
+
+/// A version of `meta.k8s.io`. What is made here is of `v1`; of the older one it differs in nothing but its name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MetaVersion {
+    /// `v1`.
+    #[default]
+    V1,
+    /// `v1beta1`.
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// By its name.
+    pub fn parse(name: &str) -> Option<MetaVersion> {
+        match name {
+            "v1" => Some(MetaVersion::V1),
+            "v1beta1" => Some(MetaVersion::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// As an `apiVersion`.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            MetaVersion::V1 => "meta.k8s.io/v1",
+            MetaVersion::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+
+    /// A table or a row of one, or objects with nothing but their metadata, in this version. Whole objects in rows are of
+    /// their own.
+    pub fn of(self, mut made: Value) -> Value {
+        let rename = |part: &mut Value| {
+            if let Some(version) =
+                part.get_mut("apiVersion").filter(|version| **version == MetaVersion::V1.api_version())
+            {
+                *version = self.api_version().into();
+            }
+        };
+        if self != MetaVersion::V1 {
+            made.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(rename);
+            let rows = made.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten();
+            rows.filter_map(|row| row.get_mut("object")).for_each(rename);
+            made.get_mut("object").into_iter().for_each(rename);
+            rename(&mut made);
+        }
+        made
     }
 }
 

@@ -147,17 +147,17 @@ pub fn object(
 pub fn shaped(resource: &Resource, call: &Call<'_>, code: StatusCode, object: Value) -> Result<Answer> {
     let value = match call.wanted.shape {
         Shape::Object => object,
-        Shape::Metadata => table::partial_object(&object),
+        Shape::Metadata => call.wanted.meta.of(table::partial_object(&object)),
         Shape::Table => {
             let metadata =
                 serde_json::json!({ "resourceVersion": api::object::meta(&object, "resourceVersion") });
-            table::table(
+            call.wanted.meta.of(table::table(
                 &resource.kind,
                 [&object].into_iter(),
                 metadata,
                 include_object(call)?,
                 jiff::Timestamp::now(),
-            )
+            ))
         }
     };
     formatted(call, code, &value)

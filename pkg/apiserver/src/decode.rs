@@ -96,7 +96,12 @@ pub fn checked(kind: &Kind, decoded: decode::Decoded, context: &Context) -> Resu
     identify(kind, &mut value)?;
     let wrong_type = |error: TypeError| match &context.patch {
         Some(patch) => ApiError::invalid_patch(patch, &error.to_string()),
-        None => cannot_be_handled(kind, &error.to_string()),
+        // The sentence is upstream's, which may name no field at all.
+        None => cannot_be_handled(kind, &error.to_string()).with_cause(
+            "FieldValueInvalid",
+            &error.to_string(),
+            &error.field,
+        ),
     };
     let unknown = match &kind.custom {
         Some(custom) => custom.check(&mut value).map_err(wrong_type)?,

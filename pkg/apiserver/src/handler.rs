@@ -14,7 +14,10 @@ use crate::registry::Resource;
 use crate::request::{self, Query, RequestInfo, Target};
 use crate::server::{Connection, Server};
 use crate::write::Part;
-use crate::{apiservices, flowcontrol, health, identity, meta_paths, reviews, scope, subresources, verbs};
+use crate::{
+    apiservices, component_statuses, flowcontrol, health, identity, meta_paths, reviews, scope, subresources,
+    verbs,
+};
 use api::kind::Verbs;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
@@ -255,6 +258,9 @@ async fn dispatch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<'_
     match (kind.verbs, call.info.verb) {
         (Verbs::CreateOnly, "create") => return reviews::handle(server, resource, call).await,
         (Verbs::CreateOnly, verb) => return Err(ApiError::method_not_allowed(kind, verb)),
+        (Verbs::ReadOnly, _) if kind.group.is_empty() => {
+            return component_statuses::handle(server, resource, call).await;
+        }
         (Verbs::ReadOnly, _) => return nodes::usage::handle(server, resource, call).await,
         (Verbs::All, _) if !target.subresource.is_empty() => {
             return subresources::handle(server, resource, call).await;

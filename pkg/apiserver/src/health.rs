@@ -29,33 +29,90 @@ pub async fn handle(server: &Server, path: &str, query: &Query) -> Option<Answer
         Some((*endpoint, only))
     })?;
     let excluded: Vec<&str> = query.all("exclude").collect();
-    let checks: Vec<Check> = checks(server, endpoint)
-        .await
-        .into_iter()
-        .filter(|check| (only.is_empty() || check.name == only) && !excluded.contains(&check.name))
-        .collect();
-    if checks.is_empty() {
+    let checks = checks(server, endpoint, only, &excluded).await;
+    if checks.is_empty() && !only.is_empty() {
         return None;
     }
     Some(report(endpoint, &checks, query.all("verbose").next().is_some()))
 }
+
+/// What there is to know of a server's health.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fact {
+    /// It answers.
+    Answers,
+    /// The store answers it.
+    Store,
+    /// The first objects of the cluster are there, and so are the caches that they went through.
+    Bootstrapped,
+    /// What there is to know of the groups that are served, also by others, is in their APIServices.
+    Registered,
+    /// It is not about to end.
+    Stays,
+}
+
+/// The checks by upstream's names, for those who ask for one. Which of upstream's parts a name is of is ours in another
+/// place: here is the fact that it stands for.
+const CHECKS: [(&str, Fact); 26] = [
+    ("ping", Fact::Answers),
+    ("log", Fact::Answers),
+    ("etcd", Fact::Store),
+    ("etcd-readiness", Fact::Store),
+    ("informer-sync", Fact::Bootstrapped),
+    ("poststarthook/start-apiserver-admission-initializer", Fact::Bootstrapped),
+    ("poststarthook/generic-apiserver-start-informers", Fact::Bootstrapped),
+    ("poststarthook/storage-readiness", Fact::Bootstrapped),
+    ("poststarthook/start-apiextensions-informers", Fact::Bootstrapped),
+    ("poststarthook/start-apiextensions-controllers", Fact::Bootstrapped),
+    ("poststarthook/crd-informer-synced", Fact::Bootstrapped),
+    ("poststarthook/start-system-namespaces-controller", Fact::Bootstrapped),
+    ("poststarthook/start-service-ip-repair-controllers", Fact::Bootstrapped),
+    ("poststarthook/rbac/bootstrap-roles", Fact::Bootstrapped),
+    ("poststarthook/scheduling/bootstrap-system-priority-classes", Fact::Bootstrapped),
+    ("poststarthook/priority-and-fairness-config-producer", Fact::Bootstrapped),
+    ("poststarthook/bootstrap-controller", Fact::Bootstrapped),
+    ("poststarthook/start-kube-aggregator-informers", Fact::Bootstrapped),
+    ("poststarthook/start-cluster-authentication-info-controller", Fact::Registered),
+    ("poststarthook/apiservice-registration-controller", Fact::Registered),
+    ("poststarthook/apiservice-status-local-available-controller", Fact::Registered),
+    ("poststarthook/apiservice-status-remote-available-controller", Fact::Registered),
+    ("poststarthook/kube-apiserver-autoregistration", Fact::Registered),
+    ("autoregister-completion", Fact::Registered),
+    ("poststarthook/apiservice-openapi-controller", Fact::Registered),
+    ("shutdown", Fact::Stays),
+];
+
+/// Those that only say whether somebody should be sent here.
+const OF_READYZ: [&str; 3] = ["etcd-readiness", "informer-sync", "shutdown"];
 
 struct Check {
     name: &'static str,
     healthy: bool,
 }
 
-async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
-    let mut checks = vec![Check { name: "ping", healthy: true }];
-    if endpoint != "livez" {
-        let answered = tokio::time::timeout(STORAGE_TIMEOUT, server.store.revision()).await;
-        checks.push(Check { name: "etcd", healthy: matches!(answered, Ok(Ok(_))) });
-        checks.push(Check { name: "poststarthook/bootstrap", healthy: server.is_bootstrapped() });
-    }
-    if endpoint == "readyz" {
-        checks.push(Check { name: "shutdown", healthy: !server.shutdown.is_cancelled() });
-    }
-    checks
+/// The checks of an endpoint that are asked for. The store is asked only where one is about it.
+async fn checks(server: &Server, endpoint: &str, only: &str, excluded: &[&str]) -> Vec<Check> {
+    let is_asked = |name: &str| {
+        (endpoint == "readyz" || !OF_READYZ.contains(&name))
+            && (only.is_empty() || name == only)
+            && !excluded.contains(&name)
+    };
+    let asked: Vec<(&str, Fact)> = CHECKS.into_iter().filter(|(name, _)| is_asked(name)).collect();
+    let store_answers = match asked.iter().any(|(_, fact)| *fact == Fact::Store) {
+        true => {
+            let answer = tokio::time::timeout(STORAGE_TIMEOUT, server.store.revision()).await;
+            matches!(answer, Ok(Ok(_)))
+        }
+        false => false,
+    };
+    let holds = |fact| match fact {
+        Fact::Answers => true,
+        Fact::Store => store_answers,
+        Fact::Bootstrapped => server.is_bootstrapped(),
+        Fact::Registered => server.api_services.is_registered(),
+        Fact::Stays => !server.shutdown.is_cancelled(),
+    };
+    asked.into_iter().map(|(name, fact)| Check { name, healthy: holds(fact) }).collect()
 }
 
 fn report(endpoint: &str, checks: &[Check], verbose: bool) -> Answer {

@@ -27,6 +27,7 @@ mod bootstrap;
 mod budget;
 mod client_tls;
 mod compaction;
+mod component_statuses;
 pub mod config;
 mod connections;
 pub mod context;

@@ -2,6 +2,7 @@
 
 use crate::body::Body;
 use crate::error::{ApiError, Result};
+use api::table::MetaVersion;
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
 
@@ -19,7 +20,7 @@ pub enum Format {
 pub enum Shape {
     /// The objects.
     Object,
-    /// A `meta.k8s.io/v1` Table.
+    /// A Table of `meta.k8s.io`.
     Table,
     /// PartialObjectMetadata, or a list of it.
     Metadata,
@@ -32,13 +33,15 @@ pub struct Wanted {
     pub format: Format,
     /// What.
     pub shape: Shape,
+    /// Which version of tables and of metadata.
+    pub meta: MetaVersion,
 }
 
 impl Wanted {
     /// Takes the first clause of `Accept` that can be satisfied. Watches are always JSON. Some kinds have no tables.
     pub fn from_headers(headers: &HeaderMap, has_tables: bool) -> Result<Wanted> {
         let Some(accept) = headers.get(ACCEPT) else {
-            return Ok(Wanted { format: Format::Json, shape: Shape::Object });
+            return Ok(Wanted { format: Format::Json, shape: Shape::Object, meta: MetaVersion::V1 });
         };
         let accept = accept.to_str().map_err(|_| ApiError::not_acceptable())?;
         let can_be = |wanted: &Wanted| has_tables || wanted.shape != Shape::Table;
@@ -60,14 +63,15 @@ fn clause(clause: &str) -> Option<Wanted> {
     };
     let parameters: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
     let parameter = |name: &str| parameters.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+    let meta = parameter("v").and_then(MetaVersion::parse);
     let shape = match parameter("as") {
         None => Shape::Object,
-        Some(_) if parameter("g") != Some("meta.k8s.io") || parameter("v") != Some("v1") => return None,
+        Some(_) if parameter("g") != Some("meta.k8s.io") || meta.is_none() => return None,
         Some("Table") => Shape::Table,
         Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Shape::Metadata,
         Some(_) => return None,
     };
-    Some(Wanted { format, shape })
+    Some(Wanted { format, shape, meta: meta.unwrap_or_default() })
 }
 
 /// Smaller answers are not worth compressing; upstream's threshold.
@@ -106,7 +110,8 @@ mod tests {
             "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
             Some((Format::Json, Shape::Table)),
         );
-        check("application/json;as=Table;g=meta.k8s.io;v=v1beta1, */*", Some((Format::Json, Shape::Object)));
+        check("application/json;as=Table;g=meta.k8s.io;v=v1beta1, */*", Some((Format::Json, Shape::Table)));
+        check("application/json;as=Table;g=meta.k8s.io;v=v1alpha1, */*", Some((Format::Json, Shape::Object)));
         check("application/yaml", Some((Format::Yaml, Shape::Object)));
         check(
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",

@@ -3,7 +3,7 @@
 
 use crate::conversion::Converter;
 use crate::metrics::ResourceMetrics;
-use crate::nodes;
+use crate::{component_statuses, nodes};
 use api::crd::Versions;
 use api::kind::Verbs;
 use api::{Kind, Value, object};
@@ -124,7 +124,7 @@ impl Registry {
     /// kept; of those that are defined otherwise than before, all objects are read anew.
     pub async fn replace(&self, custom: Vec<Arc<Kind>>) -> Result<(), store::Error> {
         let kinds: Vec<Arc<Kind>> =
-            api::kinds::all().iter().cloned().chain(nodes::metrics_kinds()).chain(custom).collect();
+            api::kinds::all().iter().cloned().chain(computed()).chain(custom).collect();
         let before = self.resources();
         let mut next = Resources { kinds: kinds.clone(), ..Resources::default() };
         let mut used = HashSet::new();
@@ -156,6 +156,11 @@ impl Registry {
         }
         Ok(())
     }
+}
+
+/// Kinds that nothing is kept of: they are computed when somebody asks.
+fn computed() -> impl Iterator<Item = Arc<Kind>> {
+    nodes::metrics_kinds().into_iter().chain([component_statuses::kind()])
 }
 
 fn config(kind: &Kind, unseal: &Decode) -> ResourceConfig {

@@ -165,6 +165,8 @@ pub async fn run(
     server.catch_up().await.map_err(not_bootstrapped)?;
     crds::load(&server).await.map_err(not_bootstrapped)?;
     bootstrap::run(&server).await.map_err(not_bootstrapped)?;
+    // Whoever comes finds it healthy. What could not be written is written later.
+    apiservices::register(&server, &credentials).await;
     let url = server.url();
     credentials
         .pki

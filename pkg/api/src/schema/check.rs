@@ -13,8 +13,10 @@ use std::fmt;
 /// A value that cannot be decoded, worded as Go's decoder words it, since tools and people know that wording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeError {
-    /// The path, without indexes: `spec.replicas`.
+    /// The path as Go's decoder has it, without indexes: `spec.containers.image`.
     pub path: String,
+    /// The path as people need it: `spec.containers[0].image`.
+    pub field: String,
     fault: Fault,
 }
 
@@ -24,6 +26,12 @@ enum Fault {
     Type { structure: String, found: &'static str, expected: String },
     /// A string that is not what it should stand for.
     Text(String),
+}
+
+impl TypeError {
+    fn at(place: &Place<'_>, fault: Fault) -> TypeError {
+        TypeError { path: place.path_of_members(), field: place.path(), fault }
+    }
 }
 
 impl fmt::Display for TypeError {
@@ -72,7 +80,7 @@ fn check(
 ) -> Result<(), TypeError> {
     let wrong = |value: &Value| {
         let (structure, found, expected) = (structure.to_owned(), json_type(value), go_type(schema));
-        Err(TypeError { path: place.path_of_members(), fault: Fault::Type { structure, found, expected } })
+        Err(TypeError::at(place, Fault::Type { structure, found, expected }))
     };
     match &schema.ty {
         Type::Any => Ok(()),
@@ -102,16 +110,13 @@ fn check(
             match text.parse::<Quantity>() {
                 Ok(quantity) => *value = Value::String(quantity.to_string()),
                 Err(error) => {
-                    return Err(TypeError {
-                        path: place.path_of_members(),
-                        fault: Fault::Text(error.to_string()),
-                    });
+                    return Err(TypeError::at(place, Fault::Text(error.to_string())));
                 }
             }
             Ok(())
         }
         Type::String(format) if value.is_string() => match text_fault(*format, value) {
-            Some(fault) => Err(TypeError { path: place.path_of_members(), fault: Fault::Text(fault) }),
+            Some(fault) => Err(TypeError::at(place, Fault::Text(fault))),
             None => Ok(()),
         },
         Type::Integer { wide: true } if value.is_i64() => Ok(()),

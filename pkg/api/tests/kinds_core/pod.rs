@@ -47,6 +47,17 @@ fn what_is_left_out_is_filled_in() {
 }
 
 #[test]
+fn less_than_no_time_to_end_is_a_second() {
+    let mut pod = fine("Pod");
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(-1);
+    assert_eq!(defaulted(kind("Pod"), pod)["spec"]["terminationGracePeriodSeconds"], 1);
+    let mut template = fine("PodTemplate");
+    template["template"]["spec"]["terminationGracePeriodSeconds"] = json!(-1);
+    let template = &defaulted(kind("PodTemplate"), template)["template"];
+    assert_eq!(template["spec"]["terminationGracePeriodSeconds"], -1, "as it was written");
+}
+
+#[test]
 fn label_keys_become_requirements() {
     let kind = kind("Pod");
     let mut pod = fine("Pod");

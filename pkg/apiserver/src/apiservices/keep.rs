@@ -10,6 +10,7 @@ use api::{Value, object};
 use listwatch::{Scope, Since};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -37,17 +38,24 @@ async fn keep_in_step(server: &Arc<Server>, credentials: &Credentials, followed:
     {
         loop {
             followed.update();
-            let local = is_done(local::pass(server).await);
-            let published = is_done(authorities::publish(server, credentials).await);
+            let is_registered = register(server, credentials).await;
             sleep(LEAST_PAUSE).await;
             tokio::select! {
                 news = changes.next() => if news.is_err() { break },
                 news = authority.next() => if news.is_err() { break },
                 () = server.api_services.kinds_changed.notified() => {}
-                () = sleep(if local && published { REFRESH } else { RETRY }) => {}
+                () = sleep(if is_registered { REFRESH } else { RETRY }) => {}
             }
         }
     }
+}
+
+/// Makes whoever looks find an APIService of all that is served here, and the authorities that speak for this server.
+pub async fn register(server: &Arc<Server>, credentials: &Credentials) -> bool {
+    let local = is_done(local::pass(server).await);
+    let is_registered = is_done(authorities::publish(server, credentials).await) && local;
+    server.api_services.registered.fetch_or(is_registered, Relaxed);
+    is_registered
 }
 
 fn is_done(result: Result<()>) -> bool {

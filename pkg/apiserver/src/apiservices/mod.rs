@@ -17,7 +17,7 @@ mod keep;
 mod local;
 mod look;
 
-pub use keep::keep;
+pub use keep::{keep, register};
 
 use crate::discovery::Foreign;
 use crate::error::{ApiError, Result};
@@ -33,6 +33,8 @@ use http::HeaderMap;
 use parking_lot::RwLock;
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::Notify;
 
 /// The group of APIServices. Nobody else answers for it, or what was given away could never be taken back.
@@ -42,6 +44,8 @@ const GROUP: &str = "apiregistration.k8s.io";
 #[derive(Default)]
 pub struct ApiServices {
     now: RwLock<Arc<Table>>,
+    /// Whether APIServices have been in step with what is served.
+    registered: AtomicBool,
     /// Told when the kinds of our own change.
     pub kinds_changed: Notify,
 }
@@ -80,6 +84,11 @@ impl ApiServices {
             }
             _ => Ok(Some(backend.clone())),
         }
+    }
+
+    /// Whether whoever looks finds an APIService of all that is served, and the authorities that speak for it.
+    pub fn is_registered(&self) -> bool {
+        self.registered.load(Relaxed)
     }
 
     fn change(&self, change: impl FnOnce(&mut Table)) {

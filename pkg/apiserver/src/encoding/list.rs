@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::negotiate::{Format, Shape, Wanted};
 use crate::registry::Resource;
 use crate::storage::{in_version, parse};
-use api::table::{IncludeObject, Table};
+use api::table::{IncludeObject, MetaVersion, Table};
 use api::{Kind, Value};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -116,13 +116,14 @@ impl ListPieces {
     /// What stands before the items.
     fn begin(&self, out: &mut Vec<u8>, table: Option<&Table<'_>>) -> Result<()> {
         let kind = &*self.encoding.resource.kind;
-        let metadata = &self.metadata;
+        let (metadata, meta) = (&self.metadata, self.encoding.wanted.meta);
         let mut opening = match (self.encoding.wanted.shape, table) {
             // Rows are its last member.
-            (_, Some(table)) => table.with_rows(metadata.clone(), Vec::new(), true).to_string(),
+            (_, Some(table)) => meta.of(table.with_rows(metadata.clone(), Vec::new(), true)).to_string(),
             (Shape::Metadata, None) => {
+                let version = meta.api_version();
                 format!(
-                    r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"items":[]}}"#
+                    r#"{{"kind":"PartialObjectMetadataList","apiVersion":"{version}","metadata":{metadata},"items":[]}}"#
                 )
             }
             (_, None) => {
@@ -174,7 +175,7 @@ impl Pieces for ListPieces {
 impl Encoding {
     /// An object as a member of the list, in JSON.
     fn write_item(&self, out: &mut Vec<u8>, source: Source, table: Option<&Table<'_>>) -> Result<()> {
-        let kind = &*self.resource.kind;
+        let (kind, meta) = (&*self.resource.kind, self.wanted.meta);
         let object = match source {
             Source::Stored(object) => {
                 if let Some(from) = self.resource.ready_made(object.as_json()) {
@@ -185,8 +186,8 @@ impl Encoding {
             Source::Converted(object, _) => object,
         };
         match (self.wanted.shape, table) {
-            (_, Some(table)) => write_value(out, &table.row(&object, self.include, self.now)),
-            (Shape::Metadata, None) => write_value(out, &api::table::partial_object(&object)),
+            (_, Some(table)) => write_value(out, &meta.of(table.row(&object, self.include, self.now))),
+            (Shape::Metadata, None) => write_value(out, &meta.of(api::table::partial_object(&object))),
             (_, None) => write_value(out, &as_item(kind, object)),
         }
         Ok(())
@@ -208,12 +209,12 @@ impl Encoding {
                 out.extend_from_slice(b",\"object\":");
                 match self.include {
                     IncludeObject::None => out.extend_from_slice(b"null"),
-                    IncludeObject::Metadata => write_metadata(out, object.metadata),
+                    IncludeObject::Metadata => write_metadata(out, self.wanted.meta, object.metadata),
                     IncludeObject::Object => out.extend_from_slice(json),
                 }
                 out.push(b'}');
             }
-            (Shape::Metadata, None) => write_metadata(out, metadata(json)?),
+            (Shape::Metadata, None) => write_metadata(out, self.wanted.meta, metadata(json)?),
             (_, None) if self.resource.kind.custom.is_some() => out.extend_from_slice(json),
             (_, None) => {
                 out.push(b'{');
@@ -239,9 +240,10 @@ fn write_value(out: &mut Vec<u8>, value: &Value) {
     serde_json::to_writer(out, value).expect("a value is always JSON");
 }
 
-fn write_metadata(out: &mut Vec<u8>, metadata: &str) {
-    let opening = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
-    write!(out, "{opening}{metadata}}}").expect("writing to memory cannot fail");
+fn write_metadata(out: &mut Vec<u8>, meta: MetaVersion, metadata: &str) {
+    let version = meta.api_version();
+    write!(out, r#"{{"kind":"PartialObjectMetadata","apiVersion":"{version}","metadata":{metadata}}}"#)
+        .expect("writing to memory cannot fail");
 }
 
 fn unreadable(error: serde_json::Error) -> crate::error::ApiError {

@@ -18,7 +18,7 @@ mod metrics_kinds;
 pub mod usage;
 mod websocket;
 
-pub use location::{endpoint_of, escaped, has_slices};
+pub use location::{Place, Scheme, endpoint_of, escaped, has_slices};
 pub use metrics_kinds::kinds as metrics_kinds;
 pub use usage::Usages;
 

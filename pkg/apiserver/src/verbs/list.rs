@@ -73,9 +73,10 @@ async fn in_versions(server: &Server, resource: &Resource, objects: &[Arc<Object
 pub fn shaped(kind: &Kind, call: &Call<'_>, values: Vec<Value>, metadata: Value) -> Result<Answer> {
     let list = match call.wanted.shape {
         Shape::Table => {
-            table::table(kind, values.iter(), metadata, answer::include_object(call)?, jiff::Timestamp::now())
+            let include = answer::include_object(call)?;
+            call.wanted.meta.of(table::table(kind, values.iter(), metadata, include, jiff::Timestamp::now()))
         }
-        Shape::Metadata => table::partial_list(values.iter(), metadata),
+        Shape::Metadata => call.wanted.meta.of(table::partial_list(values.iter(), metadata)),
         Shape::Object => {
             let items: Vec<Value> = values.into_iter().map(|value| as_item(kind, value)).collect();
             json!({"kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items})

@@ -15,7 +15,8 @@ use crate::storage::{in_version, parse, set_revision};
 use crate::verbs::get::{parse_version, wait_for};
 use crate::verbs::list;
 use api::selector::FieldSelector;
-use api::{Kind, Value, table};
+use api::table::{self, MetaVersion};
+use api::{Kind, Value};
 use bytes::{Bytes, BytesMut};
 use futures::stream;
 use http::StatusCode;
@@ -39,12 +40,23 @@ pub async fn handle(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<
     let mut scope = list::scope(&resource.kind, call)?;
     let fields;
     (scope.fields, fields) = resource.divide(scope.fields);
-    let since = since(server, call).await?;
-    let watcher = resource.cache.watch(scope, since)?;
+    let since = since(server, call).await;
+    let watcher = match since.and_then(|since| Ok(resource.cache.watch(scope, since)?)) {
+        Ok(watcher) => watcher,
+        // Who asked may watch, and asked well: that they cannot go on from there is the first event, and the last.
+        Err(error) if matches!(error.code, StatusCode::GONE | StatusCode::GATEWAY_TIMEOUT) => {
+            return Ok(answer::json_bytes(StatusCode::OK, line("ERROR", &error.status())));
+        }
+        Err(error) => return Err(error),
+    };
     let encoding = match call.wanted.shape {
         Shape::Object => Encoding::Object,
-        Shape::Metadata => Encoding::Metadata,
-        Shape::Table => Encoding::Table { include: answer::include_object(call)?, has_columns: false },
+        Shape::Metadata => Encoding::Metadata(call.wanted.meta),
+        Shape::Table => Encoding::Table {
+            meta: call.wanted.meta,
+            include: answer::include_object(call)?,
+            has_columns: false,
+        },
     };
     let seconds = call.query.int("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let lasts = seconds.map_or_else(default_duration, |seconds| Duration::from_secs(seconds as u64));
@@ -115,9 +127,9 @@ enum Encoding {
     /// The cached bytes.
     Object,
     /// Metadata only.
-    Metadata,
+    Metadata(MetaVersion),
     /// Rows of a table; the columns go with the first.
-    Table { include: table::IncludeObject, has_columns: bool },
+    Table { meta: MetaVersion, include: table::IncludeObject, has_columns: bool },
 }
 
 /// One watch, from its first byte to its last.
@@ -285,12 +297,12 @@ fn encode(
     let kind = &resource.kind;
     let object = match encoding {
         Encoding::Object => object,
-        Encoding::Metadata => table::partial_object(&object),
-        Encoding::Table { include, has_columns } => {
+        Encoding::Metadata(meta) => meta.of(table::partial_object(&object)),
+        Encoding::Table { meta, include, has_columns } => {
             let metadata = json!({ "resourceVersion": revision.to_string() });
             let table = table::Table::new(kind);
             let rows = vec![table.row(&object, *include, jiff::Timestamp::now())];
-            table.with_rows(metadata, rows, !std::mem::replace(has_columns, true))
+            meta.of(table.with_rows(metadata, rows, !std::mem::replace(has_columns, true)))
         }
     };
     line(ty.as_str(), &object)
@@ -301,10 +313,10 @@ fn bookmark(kind: &Kind, encoding: &Encoding, revision: Revision, ends_initial_e
         Encoding::Object => {
             listwatch::bookmark(&kind.api_version(), &kind.kind, revision, ends_initial_events)
         }
-        Encoding::Metadata => {
-            listwatch::bookmark("meta.k8s.io/v1", "PartialObjectMetadata", revision, ends_initial_events)
+        Encoding::Metadata(meta) => {
+            listwatch::bookmark(meta.api_version(), "PartialObjectMetadata", revision, ends_initial_events)
         }
-        Encoding::Table { .. } => {
+        Encoding::Table { meta, .. } => {
             let mut metadata = json!({ "resourceVersion": revision.to_string() });
             let table_metadata = metadata.clone();
             if ends_initial_events {
@@ -312,7 +324,8 @@ fn bookmark(kind: &Kind, encoding: &Encoding, revision: Revision, ends_initial_e
             }
             let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
             let row = json!({"cells": [], "object": object});
-            line("BOOKMARK", &table::Table::new(kind).with_rows(table_metadata, vec![row], false))
+            let table = table::Table::new(kind).with_rows(table_metadata, vec![row], false);
+            line("BOOKMARK", &meta.of(table))
         }
     }
 }

@@ -134,10 +134,25 @@ async fn complaints_name_the_field() {
     let wrong_type = http.post(PODS, &changed("/spec/terminationGracePeriodSeconds", "x".into())).await;
     assert_eq!(wrong_type.code, 400);
     assert!(wrong_type.message().contains("spec.terminationGracePeriodSeconds"), "{}", wrong_type.message());
+    let names = |answer: &testing::Answer, field: &str| {
+        let causes = answer.json()["details"]["causes"].clone();
+        assert_eq!(causes[0]["field"], field, "{}", answer.text());
+    };
+    let env = json!([{"name": "a", "value": "x"}, {"name": "b", "value": true}]);
+    let wrong = http.post(PODS, &changed("/spec/containers/0/env", env)).await;
+    let message =
+        "json: cannot unmarshal bool into Go struct field EnvVar.spec.containers.env.value of type string";
+    assert_eq!((wrong.code, wrong.message().contains(message)), (400, true), "{}", wrong.text());
+    names(&wrong, "spec.containers[0].env[1].value");
+    let secret = json!({"metadata": {"name": "s"}, "data": {"key": "plain text"}});
+    let wrong = http.post("/api/v1/namespaces/default/secrets", &secret).await;
+    assert_eq!((wrong.code, wrong.message().contains("illegal base64 data at input byte 5")), (400, true));
+    names(&wrong, "data.key");
     let quantity = json!({"requests": {"cpu": "lots"}});
     let wrong = http.post(PODS, &changed("/spec/containers/0/resources", quantity)).await;
     assert_eq!(wrong.code, 400);
     assert!(wrong.message().contains("quantities must match the regular expression"), "{}", wrong.message());
+    names(&wrong, "spec.containers[0].resources.requests.cpu");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use crate::{CONFIG_MAPS, config_map, crds, names, version};
 use apiserver::EtcdConfig;
 use pki::{Authority, San};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use testing::{Engine, EtcdServer, EtcdTls, Http, TestServer, eventually, in_time};
 
 #[tokio::test]
@@ -37,6 +38,57 @@ async fn what_one_acknowledged_the_other_shows() {
     let page = a.get(&format!("{CONFIG_MAPS}?limit=10")).await.expect(200);
     let more = page["metadata"]["continue"].as_str().unwrap();
     assert_eq!(names(&b.get(&format!("{CONFIG_MAPS}?limit=10&continue={more}")).await.expect(200))[0], "c10");
+}
+
+/// The names are upstream's, and who asks for one of them is told of that alone.
+#[tokio::test]
+async fn every_check_of_upstreams_can_be_asked_for() {
+    let etcd = Arc::new(EtcdServer::start());
+    let server = TestServer::start_on(Engine::Etcd(etcd.clone())).await;
+    let http = server.http();
+    let of_all = "ping log etcd poststarthook/start-apiserver-admission-initializer poststarthook/generic-apiserver-start-informers         poststarthook/start-apiextensions-informers poststarthook/start-apiextensions-controllers         poststarthook/crd-informer-synced poststarthook/bootstrap-controller         poststarthook/start-system-namespaces-controller poststarthook/start-service-ip-repair-controllers         poststarthook/scheduling/bootstrap-system-priority-classes         poststarthook/start-cluster-authentication-info-controller poststarthook/start-kube-aggregator-informers         poststarthook/apiservice-registration-controller poststarthook/apiservice-status-local-available-controller         poststarthook/apiservice-status-remote-available-controller poststarthook/kube-apiserver-autoregistration         autoregister-completion poststarthook/apiservice-openapi-controller poststarthook/storage-readiness";
+    for (endpoint, own) in [("healthz", ""), ("livez", ""), ("readyz", "informer-sync shutdown")] {
+        let verbose = http.get(&format!("/{endpoint}?verbose")).await;
+        assert_eq!(verbose.code, 200, "{}", verbose.text());
+        for check in of_all.split_whitespace().chain(own.split_whitespace()) {
+            assert!(verbose.text().contains(&format!("[+]{check} ok\n")), "{check}: {}", verbose.text());
+            assert_eq!(http.get(&format!("/{endpoint}/{check}")).await.text(), "ok", "{check}");
+        }
+        assert!(verbose.text().ends_with(&format!("{endpoint} check passed\n")), "{}", verbose.text());
+        assert_eq!(http.get(&format!("/{endpoint}/nonsense")).await.code, 404);
+    }
+    assert_eq!(http.get("/livez/shutdown").await.code, 404, "it says nothing of whether it lives");
+
+    // Without its store it is of no use, but starting it again would be no help.
+    etcd.freeze(true);
+    assert_eq!(http.get("/livez/etcd").await.code, 500);
+    assert_eq!(http.get("/livez/ping").await.text(), "ok");
+    assert_eq!(http.get("/livez?exclude=etcd").await.text(), "ok");
+    assert!(http.get("/readyz?verbose").await.text().contains("[-]etcd failed: reason withheld\n"));
+    etcd.freeze(false);
+}
+
+/// Nobody but the store is there on the machine of a test, unless somebody runs a cluster there.
+#[tokio::test]
+async fn components_are_asked_how_they_are() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    let path = "/api/v1/componentstatuses";
+    let list = http.get(path).await;
+    let warning = list.headers.get("warning").and_then(|warning| warning.to_str().ok()).unwrap_or_default();
+    assert!(warning.contains("v1 ComponentStatus is deprecated in v1.19+"), "{warning}");
+    assert_eq!(names(&list.expect(200)), ["scheduler", "controller-manager", "etcd-0"]);
+    let store = http.get(&format!("{path}/etcd-0")).await.expect(200);
+    assert_eq!(store["conditions"], json!([{"type": "Healthy", "status": "True", "message": "ok"}]));
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let table = http.send("GET", &format!("{path}/etcd-0"), &table, "").await.expect(200);
+    assert_eq!(table["rows"][0]["cells"], json!(["etcd-0", "Healthy", "ok", ""]));
+    let one = http.get(&format!("{path}?fieldSelector=metadata.name%3Detcd-0")).await.expect(200);
+    assert_eq!(names(&one), ["etcd-0"]);
+    assert_eq!(names(&http.get(&format!("{path}?labelSelector=a%3Db")).await.expect(200)), [""; 0]);
+    assert_eq!(http.get(&format!("{path}/kubelet")).await.code, 404);
+    assert_eq!(http.delete(&format!("{path}/etcd-0"), &Value::Null).await.code, 405);
+    assert_eq!(http.get(&format!("{path}?watch=true")).await.code, 405);
 }
 
 #[tokio::test]

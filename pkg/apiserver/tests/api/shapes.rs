@@ -35,6 +35,42 @@ async fn a_table_has_the_columns_that_kubectl_shows() {
     http.send("GET", &format!("{PODS}?includeObject=Half"), &TABLE, "").await.expect(400);
 }
 
+/// Older clients ask for them by the name that they had first.
+#[tokio::test]
+async fn tables_and_metadata_are_answered_in_the_older_version_too() {
+    const BETA: &str = "meta.k8s.io/v1beta1";
+    let server = TestServer::start().await;
+    let http = server.http();
+    http.post(PODS, &pod("p")).await.expect(201);
+    let accept = |shape: &str| format!("application/json;as={shape};v=v1beta1;g=meta.k8s.io");
+    let get = async |shape: &str, path: &str| http.send("GET", path, &[("accept", &accept(shape))], "").await;
+
+    let table = get("Table", PODS).await.expect(200);
+    assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!(BETA)));
+    let object = &table["rows"][0]["object"];
+    assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("PartialObjectMetadata"), &json!(BETA)));
+    let whole = get("Table", &format!("{PODS}/p?includeObject=Object")).await.expect(200);
+    assert_eq!(
+        (&whole["apiVersion"], &whole["rows"][0]["object"]["apiVersion"]),
+        (&json!(BETA), &json!("v1"))
+    );
+    let list = get("PartialObjectMetadataList", PODS).await.expect(200);
+    assert_eq!((&list["apiVersion"], &list["items"][0]["apiVersion"]), (&json!(BETA), &json!(BETA)));
+    let one = get("PartialObjectMetadata", &format!("{PODS}/p")).await.expect(200);
+    assert_eq!((&one["kind"], &one["apiVersion"]), (&json!("PartialObjectMetadata"), &json!(BETA)));
+
+    let watch = format!("{PODS}?watch=true&timeoutSeconds=1&allowWatchBookmarks=true&resourceVersion=0");
+    for (shape, kinds) in
+        [("Table", ["Table", "Table"]), ("PartialObjectMetadata", ["PartialObjectMetadata"; 2])]
+    {
+        let events = get(shape, &watch).await.text();
+        let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<&Value> = events.iter().map(|event| &event["object"]["kind"]).collect();
+        assert_eq!(told, kinds, "one pod and the last bookmark");
+        assert!(events.iter().all(|event| event["object"]["apiVersion"] == BETA), "{events:?}");
+    }
+}
+
 #[tokio::test]
 async fn metadata_alone_is_enough_for_some() {
     let server = TestServer::start().await;

@@ -74,6 +74,10 @@ pub(crate) fn kind() -> Kind {
 fn default(pod: &mut Value) {
     object_mut(pod, "spec");
     default_own_pod_spec(&mut pod["spec"]);
+    // Only of pods: templates keep what their author wrote.
+    if pod["spec"]["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    }
     let Some(status) = pod.get_mut("status").filter(|status| status.is_object()) else { return };
     for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
         for container in list_mut(status, list) {
