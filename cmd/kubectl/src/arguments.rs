@@ -34,15 +34,34 @@ pub fn normalised(arguments: impl Iterator<Item = OsString>, command: &Command) 
             command = found;
             switches.extend(switches_of(command));
         }
-        match text.split_once('=') {
-            Some((name, "true")) if switches.iter().any(|own| own == name) => normal.push(name.into()),
-            Some((name, "false")) if switches.iter().any(|own| own == name) => {}
-            _ => normal.push(argument),
+        match switched(text, &switches) {
+            Some(switch) => normal.extend(switch.map(OsString::from)),
+            None => normal.push(argument),
         }
     }
     let behind_name = normal.len().min(1);
     normal.splice(behind_name..behind_name, first);
     normal
+}
+
+/// What `--flag=true` and `-it=false` are without the word: the last of several letters is what it is about. The outer
+/// `None`: something else.
+fn switched<'a>(text: &'a str, switches: &[String]) -> Option<Option<&'a str>> {
+    let (name, word) = text.split_once('=')?;
+    let is_on = match word {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+        _ => return None,
+    };
+    let is_switch = |name: &str| switches.iter().any(|own| own == name);
+    if is_switch(name) {
+        return Some(is_on.then_some(name));
+    }
+    let letters = name.strip_prefix('-').filter(|letters| !letters.is_empty() && letters.is_ascii())?;
+    if !letters.chars().all(|letter| is_switch(&format!("-{letter}"))) {
+        return None;
+    }
+    Some(Some(if is_on { name } else { &name[..name.len() - 1] }))
 }
 
 fn switches_of(command: &Command) -> Vec<String> {
@@ -66,6 +85,14 @@ mod tests {
         let switch = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
         let command = Command::new("kubectl")
             .arg(switch("quiet"))
+            .subcommand(
+                Command::new("exec")
+                    .args(
+                        ["i", "t"]
+                            .map(|letter| switch(letter).short(letter.chars().next().expect("a letter"))),
+                    )
+                    .arg(Arg::new("container").short('c')),
+            )
             .subcommand(Command::new("delete").arg(switch("force")).arg(Arg::new("wait").long("wait")));
         let check = |arguments: &str, expected: &str| {
             let normal = normalised(arguments.split(' ').map(OsString::from), &command);
@@ -76,6 +103,9 @@ mod tests {
         check("kubectl delete --wait=false", "kubectl delete --wait=false");
         check("kubectl delete -- --force=true", "kubectl delete -- --force=true");
         check("kubectl --force=true", "kubectl --force=true");
+        check("kubectl exec -it=false a", "kubectl exec -i a");
+        check("kubectl exec -it=true -i=0 -ti=T a", "kubectl exec -it -ti a");
+        check("kubectl exec -ic=false -it=maybe", "kubectl exec -ic=false -it=maybe");
         check("kubectl delete a --user=me --cluster home b", "kubectl --user=me --cluster home delete a b");
     }
 }

@@ -1,6 +1,7 @@
 //! Requests to the API server, as raw JSON: kubectl knows no kind by itself.
 
 use anyhow::{Context, Result, bail};
+use futures::{AsyncBufReadExt, StreamExt};
 use http::{Method, Request, header};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
@@ -19,6 +20,7 @@ pub type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// What every command may be told about the cluster.
 #[derive(clap::Args, Clone, Default)]
+#[command(next_help_heading = "Options of every command")]
 pub struct ClusterFlags {
     /// The kubeconfig file.
     #[arg(long, global = true)]
@@ -112,6 +114,9 @@ pub struct Connection {
     /// Requests are told.
     tells_requests: bool,
 }
+
+/// The reason that the client gives to an answer that is no `Status`.
+const NO_STATUS: &str = "Failed to parse error data";
 
 /// From this verbosity on, requests are told.
 const TELLS_REQUESTS: u8 = 6;
@@ -306,17 +311,45 @@ impl Connection {
             .await
     }
 
+    /// The events of a watch, until the server ends it or the connection breaks off. An ERROR is its last word, and an
+    /// error here as if the watch had been refused.
+    pub async fn watch(
+        &self,
+        path: &str,
+        accept: &str,
+    ) -> Result<impl futures::Stream<Item = Result<Value>> + use<'_>> {
+        let lines = self.stream(path, accept).await?.lines();
+        let lines = lines.take_while(|line| std::future::ready(line.is_ok()));
+        Ok(lines.map(|line| {
+            let mut event: Value = serde_json::from_str(&line?)?;
+            match event["type"] == "ERROR" {
+                true => Err(self.failed(kube::Error::Api(serde_json::from_value(event["object"].take())?))),
+                false => Ok(event),
+            }
+        }))
+    }
+
     /// What a client's error means for people: the server's word, or that there was none.
     pub fn failed(&self, error: kube::Error) -> anyhow::Error {
         match error {
             kube::Error::Api(status) => Refusal {
                 code: status.code,
-                reason: status.reason.clone(),
+                reason: if status.reason == NO_STATUS { String::new() } else { status.reason.clone() },
                 message: status.message.clone(),
                 details: serde_json::to_value(&status.details).unwrap_or_default(),
             }
             .into(),
             error => self.unreachable(error),
+        }
+    }
+
+    /// The same, of a talk with a container that was not taken up. A kubelet says in plain text why.
+    pub fn not_upgraded(&self, error: kube::Error) -> anyhow::Error {
+        match error {
+            kube::Error::Api(status) if status.reason == NO_STATUS => {
+                anyhow::anyhow!("unable to upgrade connection: {}", status.message)
+            }
+            error => self.failed(error),
         }
     }
 
@@ -470,6 +503,11 @@ pub fn speaks_for_itself(error: &anyhow::Error) -> bool {
 /// Whether an error is the server's word that something is not there.
 pub fn is_not_found(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == 404)
+}
+
+/// Whether an error is the server's word that it has forgotten what a watch was to go on from.
+pub fn is_history(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == 410)
 }
 
 /// The kubeconfig that is meant: the flag's, the environment's, the user's, or the admin's on a control plane.

@@ -15,6 +15,7 @@ mod connection;
 mod documents;
 mod duration;
 mod editor;
+mod faults;
 mod fetch;
 mod kustomize;
 mod manifests;
@@ -30,7 +31,7 @@ mod usage;
 mod yaml;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use connection::ClusterFlags;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -135,6 +136,8 @@ enum Command {
     /// Look at and choose between kubeconfig's contexts.
     #[command(subcommand)]
     Config(commands::config::Command),
+    /// Show the options that every command has.
+    Options,
     /// Show versions.
     Version(commands::server::VersionFlags),
     /// Completions for a shell, for example: source <(kubectl completion bash)
@@ -250,6 +253,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Proxy(flags) => commands::proxy::run(cluster, flags).await?,
         Command::Debug(flags) => return commands::debug::run(cluster, flags).await,
         Command::Config(command) => commands::config::run(cluster, command)?,
+        Command::Options => print!("{}", options()),
         Command::Version(flags) => commands::server::version(cluster, flags).await?,
         Command::Completion { shell } => print!("{}", shell.script()),
         Command::Plugin(command) => commands::plugin::run(&command)?,
@@ -263,6 +267,13 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What `kubectl options` shows.
+fn options() -> String {
+    let command = ClusterFlags::augment_args(clap::Command::new("kubectl"));
+    let template = "The following options can be passed to any command:\n\n{options}\n";
+    command.disable_help_flag(true).help_template(template).render_long_help().to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +281,20 @@ mod tests {
     #[test]
     fn no_command_contradicts_itself() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_commands_own_options_stand_before_those_of_every_command() {
+        let mut command = Cli::command();
+        command.build();
+        let delete = command.find_subcommand_mut("delete").expect("a command");
+        let help = delete.render_long_help().to_string();
+        let (own, general) = help.split_once("Options of every command:").expect("two parts");
+        assert!(own.contains("--grace-period") && !own.contains("--kubeconfig"), "{help}");
+        assert!(general.contains("--kubeconfig") && !general.contains("--grace-period"), "{help}");
+        let all = options();
+        for flag in ["--kubeconfig", "--context", "--cluster", "--user", "--as-group", "--request-timeout"] {
+            assert!(all.contains(flag), "{all}");
+        }
     }
 }

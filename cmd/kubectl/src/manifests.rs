@@ -5,12 +5,13 @@
 //! Documents, kustomizations ──> schema ──> dialect ──> Manifest{resource, value, document}
 //! ```
 
-use crate::connection::{Connection, Refusal};
+use crate::connection::{Connection, Refusal, is_not_found};
 use crate::documents::{self, Document};
+use crate::faults::{FaultKind, faults_of};
 use crate::kustomize;
 use crate::resources::{Catalogue, Resource};
 use crate::schemas::{self, Schemas};
-use crate::select::name_of;
+use crate::select::{name_of, path_of};
 use anyhow::{Context, Result, bail};
 use api::dialect::{self, ORIGINAL_NAME};
 use serde_json::Value;
@@ -53,13 +54,15 @@ impl FileFlags {
         Manifests::prepared(connection, Catalogue::load(connection).await?, documents).await
     }
 
-    /// The objects, each with its kind, which the server must have.
+    /// The objects, each with its kind, which the server must have. None of them is another's of nearly the same name.
     pub async fn objects(&self, connection: &Connection) -> Result<Vec<(Resource, Value)>> {
         let mut manifests = self.manifests(connection).await?;
         let mut objects = Vec::new();
         for index in 0..manifests.all.len() {
             let resource = manifests.resource(connection, index).await?;
-            objects.push((resource, manifests.all[index].value.take()));
+            let value = manifests.all[index].value.take();
+            check_live(connection, &resource, &value).await?;
+            objects.push((resource, value));
         }
         Ok(objects)
     }
@@ -211,69 +214,31 @@ impl Manifests {
     pub async fn located(&mut self, connection: &Connection, index: usize, error: &anyhow::Error) -> String {
         let Some(refusal) = error.downcast_ref::<Refusal>() else { return format!("{error:#}") };
         let manifest = &self.all[index];
-        let fields = fields_of(refusal, &manifest.value);
+        let faults = faults_of(refusal, &manifest.value);
         let mut lines = Vec::new();
-        for field in &fields {
+        for fault in &faults {
             let schema = match &manifest.resource {
-                Some(resource) if UNKNOWN.iter().any(|unknown| refusal.message.contains(unknown)) => {
+                Some(resource) if fault.kind == FaultKind::Unknown => {
                     self.schemas.of(connection, resource).await
                 }
                 _ => None,
             };
-            let hint = schema.and_then(|schema| schemas::suggestion(schema, field));
+            let hint = schema.and_then(|schema| schemas::suggestion(schema, &fault.field));
             let hint = hint.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
-            lines.push(format!("{}: {field}{hint}", manifest.document.at(field)));
+            let text = match fault.text() {
+                text if text.is_empty() => text,
+                text => format!(": {text}"),
+            };
+            lines.push(format!("{}: {}{text}{hint}", manifest.document.at(&fault.field), fault.field));
         }
-        if fields.is_empty() {
+        if !faults.is_empty() && faults.iter().all(|fault| fault.replaces_the_refusal(refusal)) {
+            return format!("error: {}", lines.join("\nerror: "));
+        }
+        if faults.is_empty() {
             lines.push(manifest.document.place.to_string());
         }
         format!("{error}\n  at {}", lines.join("\n  at "))
     }
-}
-
-/// How the server says that a kind has no such field.
-const UNKNOWN: [&str; 2] = ["unknown field \"", ": field not declared in schema"];
-
-/// The fields that a refusal names: those of its causes, unknown ones, and those of another type.
-fn fields_of(refusal: &Refusal, object: &Value) -> Vec<String> {
-    let causes = refusal.details["causes"].as_array().into_iter().flatten();
-    let mut fields: Vec<String> = causes
-        .filter_map(|cause| cause["field"].as_str())
-        .filter(|field| !field.is_empty())
-        .map(str::to_owned)
-        .collect();
-    for part in refusal.message.split(UNKNOWN[0]).skip(1) {
-        fields.extend(part.split('"').next().map(str::to_owned));
-    }
-    let undeclared = refusal.message.lines().filter_map(|line| line.split_once(UNKNOWN[1]));
-    fields.extend(undeclared.filter_map(|(before, _)| Some(indexed(before.split(' ').next_back()?, object))));
-    // Go struct field ConfigMap.data.a of type string
-    for part in refusal.message.split("Go struct field ").skip(1) {
-        let path = part.split(" of type").next().and_then(|path| path.split_once('.'));
-        fields.extend(path.map(|(_, path)| path.to_owned()));
-    }
-    fields.dedup();
-    fields
-}
-
-/// A path of server-side apply with places instead of keys: `.a[name="x"].b` is `a[1].b`.
-fn indexed(path: &str, object: &Value) -> String {
-    let (mut plain, mut at) = (String::new(), object);
-    for step in path.trim_start_matches('.').split_inclusive(['.', '[', ']']) {
-        let (name, end) = step.split_at(step.len() - usize::from(step.ends_with(['.', '[', ']'])));
-        if let Some((key, value)) = name.split_once('=') {
-            let value: Value = serde_json::from_str(value).unwrap_or_default();
-            let is_it = |item: &Value| item[key] == value;
-            let place = at.as_array().and_then(|items| items.iter().position(is_it)).unwrap_or_default();
-            plain.push_str(&place.to_string());
-            at = &at[place];
-        } else if !name.is_empty() {
-            plain.push_str(name);
-            at = &at[name];
-        }
-        plain.push_str(end);
-    }
-    plain
 }
 
 /// Puts the object into the namespace that is meant.
@@ -315,6 +280,31 @@ pub fn check_names(before: &Value, after: &Value) -> Result<()> {
     Ok(())
 }
 
+/// Refuses an object of a file if what stands under its name was made under another one.
+pub async fn check_live(connection: &Connection, resource: &Resource, value: &Value) -> Result<()> {
+    if name_of(value).is_empty() {
+        return Ok(());
+    }
+    match connection.get(&path_of(resource, value)).await {
+        Ok(live) => check_names(&live, value),
+        Err(error) if is_not_found(&error) || !is_mapped(value) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_mapped(object: &Value) -> bool {
+    !object["metadata"]["annotations"][ORIGINAL_NAME].is_null()
+}
+
+/// Refuses an object that was asked for by a name of the seed's, and was not made under it.
+pub fn check_asked(asked: &str, live: &Value) -> Result<()> {
+    let name = name_of(live);
+    if asked == name || live["metadata"]["annotations"][ORIGINAL_NAME] == asked {
+        return Ok(());
+    }
+    bail!("{asked:?} is not there: {name:?} was not made under that name")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,26 +319,8 @@ mod tests {
         let error = check_names(&plain, &mapped).expect_err("two names").to_string();
         assert_eq!(error, "\"rr_one\" and \"rr-one\" both become \"rr-one\": rename one of them");
         assert!(check_names(&mapped, &plain).is_err());
-    }
-
-    #[test]
-    fn refusals_name_their_fields() {
-        let refusal = |message: &str, details: Value| Refusal {
-            code: 400,
-            reason: "BadRequest".into(),
-            message: message.into(),
-            details,
-        };
-        let unknown = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.replica\", unknown field \"spec.x\"";
-        assert_eq!(fields_of(&refusal(unknown, Value::Null), &Value::Null), ["spec.replica", "spec.x"]);
-        let object = json!({"spec": {"containers": [{"name": "a"}, {"name": "c"}]}});
-        let undeclared = "failed to create typed patch object (default/x; v1, Kind=Pod): errors:\n  \
-            .spec.replica: field not declared in schema\n  .spec.containers[name=\"c\"].imagee: field not declared in schema";
-        let expected = ["spec.replica", "spec.containers[1].imagee"];
-        assert_eq!(fields_of(&refusal(undeclared, Value::Null), &object), expected);
-        let other = "json: cannot unmarshal number into Go struct field ConfigMap.data.a of type string";
-        assert_eq!(fields_of(&refusal(other, Value::Null), &object), ["data.a"]);
-        let causes = json!({"causes": [{"field": "spec.replicas", "message": "bad"}, {"message": "x"}]});
-        assert_eq!(fields_of(&refusal("bad", causes), &object), ["spec.replicas"]);
+        assert!(check_asked("rr_one", &mapped).is_ok() && check_asked("rr-one", &mapped).is_ok());
+        let error = check_asked("rr_one", &plain).expect_err("another").to_string();
+        assert_eq!(error, "\"rr_one\" is not there: \"rr-one\" was not made under that name");
     }
 }

@@ -31,7 +31,9 @@ pub fn path(connection: &Connection, name: &str) -> String {
 pub async fn of_word(connection: &Connection, word: &str) -> Result<Vec<Value>> {
     let (kind, name) = word.split_once('/').unwrap_or(("pod", word));
     if matches!(kind, "pod" | "pods" | "po") {
-        return Ok(vec![connection.get(&path(connection, &api::dialect::map_name(name))).await?]);
+        let pod = connection.get(&path(connection, &api::dialect::map_name(name))).await?;
+        crate::manifests::check_asked(name, &pod)?;
+        return Ok(vec![pod]);
     }
     let select = SelectFlags { words: vec![word.to_owned()], ..SelectFlags::default() };
     let found = select::objects(connection, &select).await?;
@@ -90,7 +92,12 @@ pub async fn running(connection: &Connection, word: &str, timeout: Duration) -> 
     };
     let path = path(connection, name_of(&pod));
     let waiting = async {
+        let mut is_told = false;
         while pod["status"]["phase"].as_str().unwrap_or("Pending") == "Pending" {
+            if let Some(note) = pull_note(&pod).filter(|_| !is_told) {
+                eprintln!("Note: {note}");
+                is_told = true;
+            }
             tokio::time::sleep(Duration::from_millis(100)).await;
             pod = connection.get(&path).await?;
         }
@@ -100,6 +107,31 @@ pub async fn running(connection: &Connection, word: &str, timeout: Duration) -> 
         Ok(pod) => pod,
         Err(_) => bail!("timed out waiting for the condition"),
     }
+}
+
+/// Why a pod has no image, and what to do about it.
+fn pull_note(pod: &Value) -> Option<String> {
+    let is_stuck = |status: &&Value| {
+        matches!(status["state"]["waiting"]["reason"].as_str(), Some("ErrImagePull" | "ImagePullBackOff"))
+    };
+    let stuck = pod["status"]["containerStatuses"].as_array()?.iter().find(is_stuck)?;
+    let container = pod["spec"]["containers"].as_array()?.iter().find(|own| own["name"] == stuck["name"])?;
+    let image = container["image"].as_str().unwrap_or_default();
+    let hint = match container["imagePullPolicy"].as_str() {
+        Some("Always") => format!("; {ALWAYS_PULLED}"),
+        _ => String::new(),
+    };
+    Some(format!("image {image:?} cannot be pulled{hint}"))
+}
+
+/// What who has no registry must know of images without a tag.
+pub const ALWAYS_PULLED: &str = "an image without a tag, or with :latest, is asked for at a registry each time (imagePullPolicy Always): \
+    with --image-pull-policy=IfNotPresent one that is on the node is taken";
+
+/// Whether nothing but an image's tag decides that it is always pulled.
+pub fn is_always_pulled(image: &str) -> bool {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
 /// The names of all containers of a pod: its own, then those that run first, then those added while it runs.

@@ -1,7 +1,7 @@
 //! Which objects a command is about: `pod web`, `pods a b`, `pod/a svc/b`, `pods -l app=x`, `pods,services`, `all`.
 
 use crate::connection::{Connection, is_not_found};
-use crate::manifests::FileFlags;
+use crate::manifests::{FileFlags, check_asked};
 use crate::resources::{Catalogue, Resource};
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -93,9 +93,21 @@ pub struct Target {
     pub resource: Resource,
     /// Its name; `None`: all of them.
     pub name: Option<String>,
+    /// The name that was typed, where it is another: the seed's.
+    pub asked: Option<String>,
 }
 
 impl Target {
+    /// All of a kind.
+    fn all(resource: &Resource) -> Target {
+        Target { resource: resource.clone(), name: None, asked: None }
+    }
+
+    /// Refuses what stands under the name if it was made under another one than was typed.
+    pub fn check(&self, live: &Value) -> Result<()> {
+        self.asked.as_ref().map_or(Ok(()), |asked| check_asked(asked, live))
+    }
+
     /// Its path, in the namespace that is meant.
     pub fn path(&self, connection: &Connection, all_namespaces: bool) -> String {
         let namespace = (!all_namespaces).then_some(connection.namespace.as_str());
@@ -110,9 +122,10 @@ impl Target {
 /// Understands words. Names of the seed are mapped as everywhere.
 pub fn targets(catalogue: &Catalogue, words: &[String]) -> Result<Vec<Target>> {
     let named = |resource: &Resource, name: &str| {
-        let name =
+        let mapped =
             if resource.group.starts_with("rbac.") { name.to_owned() } else { api::dialect::map_name(name) };
-        Target { resource: resource.clone(), name: Some(name) }
+        let asked = (mapped != name).then(|| name.to_owned());
+        Target { resource: resource.clone(), name: Some(mapped), asked }
     };
     if words.iter().any(|word| word.contains('/')) {
         return words
@@ -134,7 +147,7 @@ pub fn targets(catalogue: &Catalogue, words: &[String]) -> Result<Vec<Target>> {
         }
     }
     if names.is_empty() {
-        return Ok(resources.into_iter().map(|resource| Target { resource, name: None }).collect());
+        return Ok(resources.iter().map(Target::all).collect());
     }
     // Each name of each kind, as upstream does it.
     Ok(names.iter().flat_map(|name| resources.iter().map(|resource| named(resource, name))).collect())
@@ -186,7 +199,7 @@ pub async fn objects_or_prefixed(
 /// All of the kind and the start of names that `TYPE NAME_PREFIX` means; other forms mean no prefix.
 fn kind_and_prefix<'a>(words: &'a [String], targets: &[Target]) -> Option<(Target, &'a str)> {
     match (words, targets) {
-        ([_, prefix], [target]) => Some((Target { name: None, ..target.clone() }, prefix)),
+        ([_, prefix], [target]) => Some((Target::all(&target.resource), prefix)),
         _ => None,
     }
 }
@@ -200,7 +213,9 @@ async fn find(
     for target in targets {
         let path = target.path(connection, flags.all_namespaces && target.name.is_none());
         if target.name.is_some() {
-            found.push((target.resource.clone(), connection.get(&path).await?));
+            let object = connection.get(&path).await?;
+            target.check(&object)?;
+            found.push((target.resource.clone(), object));
             continue;
         }
         let list = connection.get(&format!("{path}{}", query(flags))).await?;

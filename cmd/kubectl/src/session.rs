@@ -3,6 +3,8 @@
 //! The terminal is raw while the talk lasts, and as it was before when it ends, however it ends.
 
 use anyhow::{Context, Result, bail};
+use futures::FutureExt;
+use futures::future::{Either, select};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachedProcess, TerminalSize};
 use nix::sys::termios::{self, SetArg, Termios};
@@ -11,6 +13,7 @@ use std::process::ExitCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::unconstrained;
 
 /// How much is read at once.
 pub const BLOCK: usize = 32 << 10;
@@ -41,9 +44,9 @@ pub async fn run(mut process: AttachedProcess, tty: bool) -> Result<Option<Statu
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let ended = tokio::select! {
-        copied = streams => match copied {
-            Ok(_) => Ok(status.await),
-            Err(error) => Err(anyhow::Error::from(error)),
+        (copied, status) = until_over(status, streams) => match copied {
+            Some(Err(error)) => Err(anyhow::Error::from(error)),
+            _ => Ok(status),
         },
         _ = terminate.recv() => Err(anyhow::anyhow!("terminated")),
         _ = hang_up.recv() => Err(anyhow::anyhow!("the terminal is gone")),
@@ -52,6 +55,20 @@ pub async fn run(mut process: AttachedProcess, tty: bool) -> Result<Option<Statu
         task.abort();
     }
     ended
+}
+
+/// Does what the streams of a process want until the talk with it is over, and gives back how it ended; nothing, if it broke
+/// off (its kubelet died). Then nobody ends the streams, and what has come of them is all there is.
+pub async fn until_over<T>(
+    status: impl Future<Output = Option<Status>>,
+    streams: impl Future<Output = T>,
+) -> (Option<T>, Option<Status>) {
+    let (status, streams) = (std::pin::pin!(status), std::pin::pin!(streams));
+    match select(status, streams).await {
+        Either::Left((Some(status), streams)) => (Some(streams.await), Some(status)),
+        Either::Left((None, streams)) => (unconstrained(streams).now_or_never(), None),
+        Either::Right((done, status)) => (Some(done), status.await),
+    }
 }
 
 /// The exit code that a status means, as upstream's kubectl takes it over; an error where the process could not be run.
@@ -156,6 +173,17 @@ impl Drop for Raw {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[tokio::test]
+    async fn a_talk_that_breaks_off_is_over_although_its_streams_are_not() {
+        let (mut reader, mut writer) = tokio::io::simplex(64);
+        writer.write_all(b"said before").await.expect("written");
+        let mut heard = Vec::new();
+        let listening = async { while reader.read_buf(&mut heard).await.is_ok_and(|count| count > 0) {} };
+        let (done, status) = until_over(std::future::ready(None), listening).await;
+        assert_eq!((done, status), (None, None));
+        assert_eq!(heard, b"said before");
+    }
 
     #[test]
     fn the_processes_exit_code_is_ours() {

@@ -84,6 +84,9 @@ pub fn translate(
             if is_seeds {
                 images(spec, &mut notes);
             }
+            if is_seeds && kind == "Deployment" {
+                requests(spec, &mut notes);
+            }
         }
     }
     // Names of roles are paths' segments: capitals and more are good in them.
@@ -150,6 +153,31 @@ fn images(spec: &mut Value, notes: &mut Vec<String>) {
     }
     if any {
         notes.push("imagePullPolicy IfNotPresent".into());
+    }
+}
+
+/// What a container of the seed's Deployment asks for where it does not say: the seed's autoscaler counts in percent of it.
+const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "100Mi")];
+
+fn requests(spec: &mut Value, notes: &mut Vec<String>) {
+    let mut given: Vec<String> = Vec::new();
+    for container in elements(spec, "containers").filter(|container| container.is_object()) {
+        for (resource, quantity) in REQUESTS {
+            let is_set = |list: &str| !container["resources"][list][resource].is_null();
+            if is_set("requests") || is_set("limits") {
+                continue;
+            }
+            let resources = object_mut(container, "resources").entry("requests").or_insert_with(|| json!({}));
+            let Some(requests) = resources.as_object_mut() else { continue };
+            requests.insert(resource.into(), quantity.into());
+            let note = format!("{resource} {quantity}");
+            if !given.contains(&note) {
+                given.push(note);
+            }
+        }
+    }
+    if !given.is_empty() {
+        notes.push(format!("requests {} for containers that name none", given.join(" and ")));
     }
 }
 
@@ -316,6 +344,32 @@ mod tests {
         expected["apiVersion"] = "v1".into();
         let given = ["golang:latest", "h:5000/x", "nginx:1", "x@sha256:0"].map(container);
         check(pod(json!(given)), expected);
+    }
+
+    #[test]
+    fn the_seeds_deployments_ask_for_what_its_autoscaler_counts_in() {
+        let of = |version: Option<&str>, resources: Value| {
+            let mut given = json!({"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"selector": {},
+                "template": {"spec": {"containers": [{"name": "c", "resources": resources}]}}}});
+            if let Some(version) = version {
+                given["apiVersion"] = version.into();
+            }
+            let translated = translate(given, |_| Some("apps/v1".into())).expect("understood");
+            let container = &translated.value["spec"]["template"]["spec"]["containers"][0];
+            (container["resources"].clone(), translated.notes.join(", "))
+        };
+        let both = json!({"requests": {"cpu": "100m", "memory": "100Mi"}});
+        let (resources, notes) = of(None, Value::Null);
+        assert_eq!(resources, both);
+        assert!(
+            notes.contains("requests cpu 100m and memory 100Mi for containers that name none"),
+            "{notes}"
+        );
+        let limited = json!({"limits": {"memory": "1Gi"}});
+        let expected = json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "100m"}});
+        assert_eq!(of(None, limited).0, expected);
+        assert_eq!(of(None, both.clone()), (both, "apiVersion apps/v1".to_owned()));
+        assert_eq!(of(Some("apps/v1"), Value::Null), (Value::Null, String::new()), "Kubernetes' own");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Manifest ──> live object ──> takeover of client-side fields ──> server-side apply ──> created | configured | unchanged
 //! ```
 
+mod autoscalers;
 mod last_applied;
 mod prune;
 mod takeover;
@@ -146,6 +147,9 @@ pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
                 }
             }
         }
+    }
+    if flags.dry_run == DryRun::None {
+        autoscalers::warn(&connection, &manifests.catalogue, &applied).await;
     }
     if failed > 0 && failed == count && count > 1 {
         bail!("none of the {count} objects was applied");

@@ -112,7 +112,7 @@ impl Place {
     async fn start(&self, command: &[&str], stdin: bool) -> Result<kube::api::AttachedProcess> {
         let params = params(&self.container, stdin, false);
         let process = api(&self.connection).exec(&self.pod, command.iter().copied(), &params).await;
-        process.map_err(|error| self.connection.failed(error))
+        process.map_err(|error| self.connection.not_upgraded(error))
     }
 
     /// Whether a command says yes; what it writes is not shown.
@@ -125,8 +125,9 @@ impl Place {
                 let _ = AsyncReadExt::read_to_end(stream, &mut Vec::new()).await;
             }
         };
-        tokio::join!(drain(&mut out), drain(&mut err));
-        Ok(status.await.and_then(|status| status.status).as_deref() == Some("Success"))
+        let drained = async { tokio::join!(drain(&mut out), drain(&mut err)) };
+        let (_, status) = session::until_over(status, drained).await;
+        Ok(status.and_then(|status| status.status).as_deref() == Some("Success"))
     }
 }
 
@@ -162,15 +163,23 @@ async fn up(place: &Place, from: &Path, to: &str, no_preserve: bool) -> Result<E
     };
     let status = process.take_status().context("the status was taken")?;
     let (mut out, mut err) = (process.stdout(), process.stderr());
-    let (sent, (), ()) =
-        tokio::join!(sending, show(&mut out, std::io::stdout()), show(&mut err, std::io::stderr()));
+    let shown = async { tokio::join!(show(&mut out, std::io::stdout()), show(&mut err, std::io::stderr())) };
+    // Whoever has ended takes no more, and nobody says so.
+    let status = tokio::select! {
+        (_, status) = session::until_over(status, shown) => status,
+        Err(error) = sending => return Err(error).context("sending broke off"),
+    };
+    drop(blocks);
     let packed = packing.join().map_err(|_| anyhow::anyhow!("packing broke off"))?;
-    let status = status.await;
     if status.as_ref().and_then(|status| status.status.as_deref()) == Some("Success") {
-        packed?;
-        sent.context("sending broke off")?;
+        packed.or_else(|error| if is_enough(&error) { Ok(()) } else { Err(error) })?;
     }
     session::exit_code(status)
+}
+
+/// Whether somebody ended before the archive did: what fills up its last block is of no use to anybody.
+fn is_enough(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 async fn show(stream: &mut Option<impl AsyncReadExt + Unpin>, mut to: impl Write) {
@@ -214,13 +223,13 @@ async fn down(place: &Place, from: &str, to: &Path) -> Result<ExitCode> {
         }
         drop(sender);
     };
-    tokio::join!(receiving, show(&mut stderr, std::io::stderr()));
+    let received = async { tokio::join!(receiving, show(&mut stderr, std::io::stderr())) };
+    let (_, status) = session::until_over(status, received).await;
     let unpacked = unpacking.join().map_err(|_| anyhow::anyhow!("unpacking broke off"))?;
-    let status = status.await;
-    let found = match unpacked {
-        Ok(found) => found,
-        Err(error) => return Err(error),
-    };
+    if status.is_none() {
+        return session::exit_code(status);
+    }
+    let found = unpacked?;
     if found == 0 && status.as_ref().is_some_and(|status| status.status.as_deref() == Some("Success")) {
         bail!("{from} no such file or directory");
     }

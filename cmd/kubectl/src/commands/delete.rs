@@ -2,7 +2,7 @@
 
 use crate::change::DryRun;
 use crate::connection::{ClusterFlags, Connection, is_not_found};
-use crate::manifests::FileFlags;
+use crate::manifests::{FileFlags, check_asked};
 use crate::resources::{Catalogue, Resource};
 use crate::select::{self, name_of, path_of};
 use anyhow::{Result, bail};
@@ -215,6 +215,13 @@ async fn choose(connection: &Connection, flags: &Flags) -> Result<Vec<(Resource,
     let mut chosen = Vec::new();
     for target in targets {
         if let Some(name) = &target.name {
+            if target.asked.is_some() {
+                let path = target.path(connection, false);
+                match connection.get(&path).await {
+                    Err(error) if is_not_found(&error) => {}
+                    live => target.check(&live?)?,
+                }
+            }
             let mut metadata = json!({ "name": name });
             if target.resource.namespaced {
                 metadata["namespace"] = connection.namespace.clone().into();
@@ -258,7 +265,7 @@ async fn by_name(
         futures::future::join_all(looks).await.into_iter().flatten().collect();
     match found.as_slice() {
         [] => bail!("no object of any kind is called {name:?} in namespace {}", connection.namespace),
-        [_] => Ok(found),
+        [(_, live)] => check_asked(name, live).map(|()| found),
         several => {
             let names: Vec<String> = several.iter().map(|(resource, _)| resource.named(&mapped)).collect();
             bail!(

@@ -1,7 +1,7 @@
 //! `kubectl diff`: what an apply of files would change.
 
 use crate::connection::{ClusterFlags, Connection, is_not_found};
-use crate::manifests::FileFlags;
+use crate::manifests::{FileFlags, check_names};
 use crate::resources::Resource;
 use crate::select::{encode, name_of};
 use crate::yaml;
@@ -81,7 +81,10 @@ async fn compare(
     let namespace = value["metadata"]["namespace"].as_str();
     let path = format!("{}/{}", resource.path(namespace), name_of(value));
     let live = match connection.get(&path).await {
-        Ok(live) => Some(live),
+        Ok(live) => {
+            check_names(&live, value)?;
+            Some(live)
+        }
         Err(error) if is_not_found(&error) => None,
         Err(error) => return Err(error),
     };

@@ -105,7 +105,7 @@ async fn execute(
 ) -> Result<Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>> {
     let params = params(container, stdin, tty);
     let process = api(connection).exec(pod, command.iter().map(String::as_str), &params).await;
-    let process = process.map_err(|error| connection.failed(error))?;
+    let process = process.map_err(|error| connection.not_upgraded(error))?;
     session::run(process, tty).await
 }
 
@@ -180,7 +180,7 @@ async fn attach_to(connection: &Connection, pod: &Value, container: &str, talk: 
     }
     let params = AttachParams { stderr: !has_tty, tty: has_tty, ..params(container, stdin, local) };
     let process = api(connection).attach(name_of(pod), &params).await;
-    let status = session::run(process.map_err(|error| connection.failed(error))?, local).await?;
+    let status = session::run(process.map_err(|error| connection.not_upgraded(error))?, local).await?;
     if talk.stdin && local && !talk.quiet && pod["spec"]["restartPolicy"] == "Always" {
         let name = name_of(pod);
         eprintln!(

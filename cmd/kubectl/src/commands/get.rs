@@ -117,7 +117,7 @@ async fn asked(connection: &Connection, flags: &Flags) -> Result<Vec<Asked>> {
         let objects = flags.files.objects(connection).await?.into_iter();
         let asked = objects.map(|(resource, value)| {
             let path = format!("{}{part}", select::path_of(&resource, &value));
-            Asked { target: Target { resource, name: Some(name_of(&value).to_owned()) }, path }
+            Asked { target: Target { resource, name: Some(name_of(&value).to_owned()), asked: None }, path }
         });
         return Ok(asked.collect());
     }
@@ -293,7 +293,7 @@ async fn show_objects(
                 item["apiVersion"] = one.target.resource.api_version().into();
                 item["kind"] = one.target.resource.kind.clone().into();
             }
-            if !flags.show_managed_fields && matches!(output, Output::Yaml | Output::Json) {
+            if !flags.show_managed_fields && matches!(output, Output::Yaml | Output::Kyaml | Output::Json) {
                 item["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
             }
             items.push((Some(&one.target.resource), item));
@@ -333,7 +333,12 @@ async fn fetch(connection: &Connection, one: &Asked, flags: &Flags, accept: &str
     if one.target.name.is_some() {
         return match get(format!("{path}?{of_table}")).await {
             Err(error) if flags.ignore_not_found && is_not_found(&error) => Ok(None),
-            answer => answer.map(Some),
+            answer => {
+                let answer = answer?;
+                let row = &answer["rows"][0]["object"];
+                one.target.check(if row.is_object() { row } else { &answer })?;
+                Ok(Some(answer))
+            }
         };
     }
     let query = select::query(&flags.select);

@@ -9,6 +9,7 @@ use crate::select::name_of;
 use anyhow::{Context, Result, bail};
 use http::Method;
 use serde_json::{Value, json};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -117,6 +118,10 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<ExitCode> {
         }
         false => create(&connection, &shown, "kubectl-run", (&pods::resource(), &pod), "created").await?,
     };
+    let is_policy_open = flags.image_pull_policy.is_none() && pods::is_always_pulled(&flags.image);
+    if is_policy_open && flags.change.dry_run == DryRun::None && std::io::stderr().is_terminal() {
+        eprintln!("Note: {}", pods::ALWAYS_PULLED);
+    }
     if flags.expose {
         if flags.change.output.as_deref() == Some("yaml") {
             println!("---");

@@ -98,7 +98,7 @@ fn source_of_value(flag: &str) -> Source {
 }
 
 /// The values of `-o`.
-const OUTPUTS: [&str; 9] = [
+const OUTPUTS: [&str; 10] = [
     "custom-columns=",
     "custom-columns-file=",
     "go-template=",
@@ -107,6 +107,7 @@ const OUTPUTS: [&str; 9] = [
     "jsonpath-file=",
     "name",
     "wide",
+    "kyaml",
     "yaml",
 ];
 

@@ -17,6 +17,8 @@ pub enum Output {
     Wide,
     /// As YAML.
     Yaml,
+    /// As YAML in brackets.
+    Kyaml,
     /// As JSON.
     Json,
     /// As `kind/name`.
@@ -46,6 +48,7 @@ impl Output {
             "" => Output::Table,
             "wide" => Output::Wide,
             "yaml" => Output::Yaml,
+            "kyaml" => Output::Kyaml,
             "json" => Output::Json,
             "name" => Output::Name,
             "jsonpath" => Output::JsonPath(json_path(argument)?),
@@ -66,7 +69,7 @@ impl Output {
             }
             _ => bail!(
                 "unable to match a printer suitable for the output format {name:?}, allowed formats are: \
-                 custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,name,template,templatefile,wide,yaml"
+                 custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,wide,yaml"
             ),
         })
     }
@@ -89,6 +92,7 @@ impl Output {
         Ok(match self {
             Output::Json => json(value)? + "\n",
             Output::Yaml => crate::yaml::emit(value),
+            Output::Kyaml => crate::yaml::emit_kyaml(value),
             Output::JsonPath(template) => template.render(value),
             Output::JsonPathAsJson(template) => {
                 json(&template.find(value).into_iter().cloned().collect())? + "\n"

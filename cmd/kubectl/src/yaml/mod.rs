@@ -10,10 +10,12 @@
 //! in, and as YAML 1.1 (upstream's way) where no schema says anything. Nothing here reads files or asks the server.
 
 mod emit;
+mod kyaml;
 mod parse;
 mod scalar;
 
 pub use emit::emit;
+pub use kyaml::emit as emit_kyaml;
 pub use parse::parse;
 pub use scalar::Wanted;
 
@@ -143,6 +145,11 @@ impl Node {
 
 /// The steps of a path of an API error: `a.b[0].c`, `metadata.labels[x/y]`, `.a.b`.
 pub fn steps(path: &str) -> Vec<String> {
+    raw_steps(path).into_iter().map(|step| step.trim_matches('"').to_owned()).collect()
+}
+
+/// The steps of a path, quotes of keys and all.
+pub fn raw_steps(path: &str) -> Vec<String> {
     let mut steps = vec![String::new()];
     let mut in_brackets = false;
     for letter in path.trim_start_matches('.').chars() {
@@ -161,7 +168,7 @@ pub fn steps(path: &str) -> Vec<String> {
         }
     }
     steps.retain(|step| !step.is_empty());
-    steps.into_iter().map(|step| step.trim_matches('"').to_owned()).collect()
+    steps
 }
 
 #[cfg(test)]
