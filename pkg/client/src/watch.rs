@@ -21,7 +21,7 @@ const TOO_LARGE: &str = "ResourceVersionTooLarge";
 
 /// All objects, and then their changes, for ever. An error is told, and is followed by [`Event::Init`] and a new list
 /// where what was seen is no help any more; wait a while after one, as `default_backoff` does.
-#[allow(clippy::disallowed_methods, reason = "this is what it is disallowed in favour of")]
+#[expect(clippy::disallowed_methods, reason = "this is what it is disallowed in favour of")]
 pub fn watcher<K>(api: Api<K>, config: Config) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,

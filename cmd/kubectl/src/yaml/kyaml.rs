@@ -141,7 +141,7 @@ fn is_ambiguous(name: &str) -> bool {
 fn is_date(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    parts.len() == 3 && parts[0].len() == 4 && parts.iter().all(|part| is_number(part))
+    parts.len() == 3 && parts[0].len() == 4 && parts.iter().all(is_number)
 }
 
 fn begin(indent: usize, text: &mut String) {

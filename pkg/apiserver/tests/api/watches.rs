@@ -198,7 +198,7 @@ async fn kube_lists_again_what_is_history() {
     server.http().post(CONFIG_MAPS, &config_map("a", "1")).await.expect(201);
     let api = Api::<ConfigMap>::default_namespaced(server.admin());
     let only = watcher::Config::default().fields("metadata.name=a");
-    #[allow(clippy::disallowed_methods, reason = "others use it")]
+    #[expect(clippy::disallowed_methods, reason = "others use it")]
     let events = watcher::watcher(api, only).default_backoff();
     let mut events = std::pin::pin!(events);
     let mut lists = 0;
