@@ -201,13 +201,12 @@ async fn kube_lists_again_what_is_history() {
     #[expect(clippy::disallowed_methods, reason = "others use it")]
     let events = watcher::watcher(api, only).default_backoff();
     let mut events = std::pin::pin!(events);
+    let is = |map: &ConfigMap, wanted: &str| map.data.as_ref().is_some_and(|data| data["key"] == wanted);
     let mut lists = 0;
     let mut until = async |wanted: &str| loop {
         match in_time(wanted, events.next()).await.expect("it goes on for ever") {
-            Ok(watcher::Event::InitApply(map) | watcher::Event::Apply(map)) => {
-                if map.data.unwrap_or_default()["key"] == wanted {
-                    return lists;
-                }
+            Ok(watcher::Event::InitApply(map) | watcher::Event::Apply(map)) if is(&map, wanted) => {
+                return lists;
             }
             Ok(watcher::Event::Init) => lists += 1,
             _ => {}
