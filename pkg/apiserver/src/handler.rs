@@ -245,7 +245,10 @@ fn check_method(method: &Method, info: &RequestInfo<'_>) -> Result<()> {
         Method::OPTIONS => info.target.as_ref().is_some_and(nodes::is_forwarded),
         _ => false,
     };
-    if is_known {
+    // What is discovered is read whole.
+    let is_discovery =
+        info.target.is_none() && ["/api", "/version"].iter().any(|at| info.path.starts_with(at));
+    if is_known && !(is_discovery && method == Method::HEAD) {
         return Ok(());
     }
     let error = ApiError::bad_request(format!("the server does not support the method {method}"));

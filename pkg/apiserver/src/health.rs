@@ -25,7 +25,8 @@ pub async fn handle(server: &Server, path: &str, query: &Query) -> Option<Answer
     }
     let (endpoint, only) = ["healthz", "livez", "readyz"].iter().find_map(|endpoint| {
         let rest = path.strip_prefix('/')?.strip_prefix(endpoint)?;
-        let only = if rest.is_empty() { "" } else { rest.strip_prefix('/')? };
+        let only =
+            if rest.is_empty() { "" } else { rest.strip_prefix('/').filter(|only| !only.is_empty())? };
         Some((*endpoint, only))
     })?;
     let excluded: Vec<&str> = query.all("exclude").collect();

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 /// Answers the paths of this module; `None` for others.
 pub async fn handle(server: &Arc<Server>, path: &str, headers: &HeaderMap) -> Option<Result<Answer>> {
-    let path = path.trim_end_matches('/');
+    // What is discovered may end in a slash; a document is one file.
+    let path = if path.starts_with("/openapi/") { path } else { path.strip_suffix('/').unwrap_or(path) };
     let accept = text(headers, &ACCEPT);
     match path {
         "" => Some(Ok(answer::json(StatusCode::OK, &paths(server)))),

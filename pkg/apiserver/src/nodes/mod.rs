@@ -70,6 +70,9 @@ pub async fn handle(
 ) -> Result<Answer> {
     server.catch_up().await?;
     let target = request.target;
+    if target.subresource != "log" && request.query.all("dryRun").next().is_some() {
+        return Err(ApiError::bad_request("dryRun is not supported"));
+    }
     if target.subresource != "log" && !question::nobody_is_asked(server) {
         Box::pin(ask_others(server, resource, &request)).await?;
     }

@@ -196,7 +196,10 @@ pub fn scope(kind: &Kind, call: &Call<'_>) -> Result<Scope> {
     };
     let fields = &call.info.fields;
     for term in fields.terms() {
-        let known = matches!(&*term.field, "metadata.name" | "metadata.namespace")
+        // Kinds without namespaces that have fields of their own, or are custom, do not know the namespace.
+        let namespace = kind.namespaced() || (kind.selectable_fields.is_empty() && kind.custom.is_none());
+        let known = &*term.field == "metadata.name"
+            || (&*term.field == "metadata.namespace" && namespace)
             || kind.selectable_fields.iter().any(|path| **path == *term.field);
         if !known {
             return Err(unknown_field(kind, &term.field));

@@ -58,6 +58,8 @@ pub async fn handle(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<
             has_columns: false,
         },
     };
+    // It means nothing here, but must be a number.
+    call.query.int("limit")?;
     let seconds = call.query.int("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let lasts = seconds.map_or_else(default_duration, |seconds| Duration::from_secs(seconds as u64));
     let bookmarks = call.query.flag("allowWatchBookmarks");

@@ -135,7 +135,17 @@ async fn what_has_namespaces_is_made_and_found_in_one() {
         ("GET", "/api/v1/pods%2", Value::Null, 400),
         ("GET", "/%61pi/v1/namespaces%2Fdefault/pods", Value::Null, 200),
         ("HEAD", "/api/v1/pods", Value::Null, 405),
-        ("HEAD", "/version", Value::Null, 200),
+        ("HEAD", "/version", Value::Null, 405),
+        ("HEAD", "/healthz", Value::Null, 200),
+        ("GET", "/api/v1/nodes?fieldSelector=metadata.namespace%3Dx", Value::Null, 400),
+        ("GET", "/api/v1/persistentvolumes?fieldSelector=metadata.namespace%3Dx", Value::Null, 200),
+        ("GET", "/api/v1/namespaces//pods?fieldSelector=metadata.namespace%3Dx", Value::Null, 200),
+        ("GET", "/healthz/", Value::Null, 404),
+        ("GET", "/openapi/v2/", Value::Null, 404),
+        ("GET", "//", Value::Null, 404),
+        ("GET", "/apis/apps/", Value::Null, 200),
+        ("GET", "/api/v1/pods?watch=1&limit=x", Value::Null, 400),
+        ("DELETE", "/api/v1/namespaces/default/services/s/proxy/x?dryRun=All", Value::Null, 400),
     ] {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let answer = http.send(method, path, &[("content-type", "application/json")], body).await;
