@@ -51,6 +51,8 @@ impl Services {
         services: impl Iterator<Item = &'a Service>,
         slices_of: impl Fn(&Key) -> Vec<Arc<Slice>>,
     ) -> Services {
+        // An upstream is called after its service; a name that is none could say more than that.
+        let services = services.filter(|service| is_name(service.namespace()) && is_name(service.name()));
         let places = services.map(|service| {
             let key = Key::new(service.namespace(), service.name());
             let ports = service.ports.iter().map(|port| (port.name.to_string(), port.port.into())).collect();
@@ -88,6 +90,11 @@ impl Services {
             }
         }
     }
+}
+
+/// Whether a text is nothing but a name, as the API has them.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
 }
 
 /// Where a port is served.

@@ -1,7 +1,7 @@
 //! The server behind an APIService, and requests on their way to it.
 
 use super::is_long_running;
-use crate::answer::Answer;
+use crate::answer::{self, Answer};
 use crate::auth::User;
 use crate::client_tls::{self, Trust};
 use crate::error::{ApiError, Result};
@@ -10,9 +10,9 @@ use crate::nodes::{connect, endpoint_of, escaped, forward};
 use crate::request::RequestInfo;
 use crate::server::Server;
 use api::Value;
-use http::header::{HOST, HeaderName, HeaderValue};
+use http::header::{HOST, HeaderName, HeaderValue, LOCATION};
 use http::request::Parts;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, StatusCode};
 use rustls::ClientConfig;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +91,11 @@ impl Backend {
         };
         let answer = answer
             .map_err(|error| ApiError::unavailable(format!("error trying to reach service: {error}")))?;
+        // The client would go there with its credentials.
+        if answer.status().is_redirection() && answer.headers().contains_key(LOCATION) {
+            let refused = "the backend attempted to redirect this request, which is not permitted";
+            return Ok(answer::text(StatusCode::BAD_GATEWAY, refused));
+        }
         Ok(forward::answer(server, parts, answer))
     }
 

@@ -239,11 +239,12 @@ pub fn node_place(server: &Server, target: &Target<'_>) -> Result<Place> {
     let invalid = || ApiError::bad_request(format!("invalid node request {:?}", target.name));
     let (scheme, name, port) = split(&target.name).ok_or_else(invalid)?;
     let kubelet = node(server, name)?;
+    // Before its port: both are the node's to say, and our certificate is shown there.
+    if kubelet.host.parse().is_ok_and(|ip| !is_reachable(ip)) || kubelet.host == "localhost" {
+        return Err(ApiError::bad_request("address not allowed"));
+    }
     if port.is_empty() || port.parse() == Ok(kubelet.port) {
         return Ok(kubelet);
-    }
-    if kubelet.host.parse().is_ok_and(|ip| !is_reachable(ip)) {
-        return Err(ApiError::bad_request("address not allowed"));
     }
     Ok(Place { scheme, port: port.parse().map_err(|_| invalid())?, ..kubelet })
 }
@@ -274,6 +275,7 @@ fn first_port(pod: &Value) -> Option<u16> {
 
 /// Nobody may reach the server's own machine, or what is next to it, through it.
 fn is_reachable(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
     let is_local = match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),

@@ -113,6 +113,11 @@ async fn stream(server: &Arc<Server>, request: Forwarded<'_>) -> Result<Answer> 
     let sent = forward::request(request.parts, &path, None)?;
     let answer = connect::send(server, &node, sent).await;
     let answer = answer.map_err(|error| ApiError::internal(format!("error dialing backend: {error}")))?;
+    let code = answer.status();
+    // Where it sends the client, the client would go with its credentials.
+    if code != StatusCode::SWITCHING_PROTOCOLS && code.as_u16() < 400 {
+        return Err(ApiError::internal(format!("invalid upgrade response: status code {}", code.as_u16())));
+    }
     Ok(forward::answer(server, request.parts, answer))
 }
 

@@ -4,6 +4,7 @@
 mod admission;
 mod apiservices;
 mod bad_input;
+mod catalogue;
 mod connections;
 mod control_plane;
 mod conversions;

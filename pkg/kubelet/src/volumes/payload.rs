@@ -214,6 +214,19 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
+    fn volumes_that_nobody_makes_are_refused() {
+        let plugin = |source: Value| plugin(&serde_json::from_value(source).unwrap());
+        assert_eq!(plugin(json!({"name": "v", "secret": {}})), Some("kubernetes.io~secret"));
+        // Hooks of a repository would run on the node, and a folder of the node may be one.
+        for source in ["https://example.com/r.git", "/var/lib/kubelet/pods"] {
+            assert_eq!(
+                plugin(json!({"name": "v", "gitRepo": {"repository": source, "directory": ".git"}})),
+                None
+            );
+        }
+    }
+
+    #[test]
     fn a_token_is_for_those_who_run() {
         let check = |whole: Value, containers: &[Value], expected: (Option<u32>, u32)| {
             let containers = containers.iter().map(|own| json!({"name": "c", "securityContext": own}));

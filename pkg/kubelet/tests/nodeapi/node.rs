@@ -47,16 +47,25 @@ pub struct Served {
 /// What is in the node's log.
 pub const SYSLOG: &str = "a line of the node\n";
 
+/// An address of this machine that is not the loopback's. Nothing is sent to find it.
+fn own_address() -> std::net::IpAddr {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").expect("a route");
+    socket.local_addr().unwrap().ip()
+}
+
 /// Serves the API of a node that the apiserver knows.
 pub async fn serve(server: &TestServer, provider: Arc<TestProvider>) -> Served {
     let ca = std::fs::read_to_string(server.data_dir().join("ca.crt")).unwrap();
-    let serving = Serving::self_signed(NODE, &["127.0.0.1".to_owned()], &ca, Timestamp::now()).unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // The API server's proxy leads nobody to its own loopback.
+    let own = own_address();
+    let serving = Serving::self_signed(NODE, &[own.to_string()], &ca, Timestamp::now()).unwrap();
+    let listener = tokio::net::TcpListener::bind((own, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let object = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE},
         "status": {
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "addresses": [{"type": "InternalIP", "address": own.to_string()}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port()}},
             "allocatable": {"cpu": "2", "memory": "4Gi"}, "capacity": {"cpu": "2", "memory": "4Gi"},
         },

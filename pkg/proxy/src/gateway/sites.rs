@@ -4,6 +4,7 @@ use super::holders::Holders;
 use super::{Classes, Owner, Reserved, Services, ingress};
 use api::domains::{GROUP, RECORD, RESOURCE, Record, VERB};
 use api::kinds::minik8s::dns::{DNS, DNSStatus, DNSSubpath, DNSSubpathStatus};
+use api::names::{is_dns1123_subdomain, is_wildcard_dns1123_subdomain};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use percent_encoding::percent_decode_str;
@@ -117,6 +118,11 @@ impl Sites {
 
     /// Whether somebody in its namespace has a host; if not, they are told.
     pub(super) fn has_host(&mut self, host: &str, owner: &Owner) -> bool {
+        if !is_host(host) {
+            let trouble = ("HostUnusable", "it is not the name of a host".to_owned());
+            self.taken.insert((owner.clone(), host.to_owned()), trouble);
+            return false;
+        }
         let Some(other) = self.holders.other(host, owner) else { return true };
         self.taken.insert((owner.clone(), host.to_owned()), other.has_host());
         false
@@ -212,7 +218,8 @@ pub fn sites<'a>(
         };
         let record = metadata.annotations.as_ref().and_then(|all| all.get(RECORD)).filter(|_| trusted);
         let record = record.map(|text| Record::parse(text)).unwrap_or_default();
-        hosts.iter().for_each(|host| all.holders.add(host, owner, &record));
+        let hosts = hosts.iter().filter(|host| is_host(host));
+        hosts.for_each(|host| all.holders.add(host, owner, &record));
     }
     for (owner, source) in &sources {
         match source {
@@ -226,6 +233,14 @@ pub fn sites<'a>(
         }
     }
     all
+}
+
+/// Whether a text is the name of a host, of all right below one, or of whatever has no other. The API server takes nothing else;
+/// to nginx, other texts are expressions or more than one name.
+fn is_host(host: &str) -> bool {
+    host.is_empty()
+        || is_dns1123_subdomain(host).is_empty()
+        || host.starts_with('*') && is_wildcard_dns1123_subdomain(host).is_empty()
 }
 
 /// What keeps an object from being served as it asks: reasons, each with a sentence.

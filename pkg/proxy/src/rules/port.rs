@@ -5,6 +5,9 @@ use crate::services::{Chosen, Endpoint, ServicePort};
 use network::Protocol;
 use std::net::{IpAddr, SocketAddr};
 
+/// Of 255 characters that a comment may have. Namespace, service and port have 63, 63 and 15.
+const LONGEST_NAME: usize = 200;
+
 /// What one port contributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
@@ -76,8 +79,12 @@ impl Context<'_> {
         format!("-p {protocol} -m {protocol} --dport {port}")
     }
 
+    /// Names as the API has them need no more; whatever else there is must not be taken for rules.
     fn comment(&self, what: &str) -> String {
-        format!("-m comment --comment \"{} {what}\"", self.service.name)
+        let name = self.service.name.to_string();
+        let plain = |c: &char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+        let name: String = name.chars().filter(plain).take(LONGEST_NAME).collect();
+        format!("-m comment --comment \"{name} {what}\"")
     }
 
     /// The chain for traffic from inside: all endpoints, or this node's.

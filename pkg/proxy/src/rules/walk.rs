@@ -271,6 +271,15 @@ fn load_balancers_may_ask_for_the_nodes_health() {
 }
 
 #[test]
+fn neighbours_do_not_reach_the_loopback() {
+    let walker = Walker::new(&[], &settings());
+    for address in ["127.0.0.1:8080", "127.0.0.1:30080", "127.0.0.1:2379"] {
+        assert_eq!(walker.send(OUTSIDE, address), Fate::Dropped, "{address}");
+        assert_eq!(walker.send("127.0.0.1", address), Fate::Untouched, "{address}");
+    }
+}
+
+#[test]
 fn node_ports_and_external_addresses() {
     let web = ServicePort {
         node_port: Some(30080),
