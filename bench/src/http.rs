@@ -57,21 +57,42 @@ impl Endpoint {
         let config = Kubeconfig::parse(&text).with_context(|| format!("read {}", path.display()))?;
         let address = config.server.strip_prefix("https://").unwrap_or_default().parse();
         let address = address.with_context(|| format!("{} is not https://IP:PORT", config.server))?;
-        let mut roots = RootCertStore::empty();
-        for root in CertificateDer::pem_slice_iter(config.ca_pem.as_bytes()) {
-            roots.add(root?)?;
-        }
         let (Some(certificate), Some(key)) = (&config.client_cert_pem, &config.client_key_pem) else {
             bail!("{} has no client certificate", path.display());
         };
-        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+        Endpoint::new(address, &config.ca_pem, Some((certificate, key)), "http/1.1")
+    }
+
+    /// A server whose certificate is of this authority, as somebody with this certificate and key, or as nobody.
+    pub fn new(
+        address: SocketAddr,
+        ca: &str,
+        identity: Option<(&str, &str)>,
+        protocol: &str,
+    ) -> Result<Endpoint> {
+        let mut roots = RootCertStore::empty();
+        for root in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+            roots.add(root?)?;
+        }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)?;
+            .with_root_certificates(roots);
+        let mut tls = match identity {
+            None => tls.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+                tls.with_client_auth_cert(chain.collect::<Result<Vec<_>, _>>()?, key)?
+            }
+        };
+        tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         Ok(Endpoint { address, connector: TlsConnector::from(Arc::new(tls)) })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Opens a connection.
@@ -80,7 +101,8 @@ impl Endpoint {
         Ok(Connection { endpoint: self.clone(), stream, input })
     }
 
-    async fn stream(&self) -> Result<TlsStream<TcpStream>> {
+    /// A secured connection, over which anything can be sent.
+    pub async fn stream(&self) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(self.address.ip());
@@ -128,6 +150,12 @@ impl Connection {
             }
         };
         Ok(Answer { status, bytes, repeated })
+    }
+
+    /// Sends bytes, whatever they are.
+    pub async fn say(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).await?;
+        Ok(self.stream.flush().await?)
     }
 
     /// Begins a watch; from now on, [`Connection::events`].

@@ -11,6 +11,7 @@
 //! The load shares the machine with what it measures, so a figure says little alone and its ratio to others much.
 
 mod floor;
+mod hostile;
 mod http;
 mod load;
 mod servers;
@@ -50,6 +51,8 @@ struct Flags {
 
 #[derive(Subcommand)]
 enum Part {
+    /// Clients that mean no good: what others notice of them, and what they take.
+    Hostile,
     /// The server that does nothing: started by the benchmark itself.
     #[command(hide = true)]
     Floor {
@@ -88,6 +91,10 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match &flags.command {
         Some(Part::Floor { data_dir }) => runtime.block_on(floor::serve(data_dir)),
+        Some(Part::Hostile) => {
+            let scale = if flags.quick { hostile::QUICK } else { hostile::FULL };
+            runtime.block_on(hostile::measure(&flags.apiserver, scale))
+        }
         None => runtime.block_on(measure(&flags)),
     }
 }

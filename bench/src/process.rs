@@ -51,6 +51,12 @@ pub fn memory(pid: u32) -> Result<(f64, f64)> {
     Ok((field("smaps_rollup", "Pss:")?, field("status", "VmHWM:")?))
 }
 
+/// The most that ever was resident is counted anew from now on.
+pub fn forget_peak(pid: u32) -> Result<()> {
+    let path = PathBuf::from(format!("/proc/{pid}/clear_refs"));
+    std::fs::write(&path, "5").with_context(|| format!("write {}", path.display()))
+}
+
 /// The share of one core that a process takes during a while.
 pub async fn idle_cpu(pid: u32, during: Duration) -> Result<f64> {
     let before = cpu_seconds(pid)?;

@@ -53,6 +53,19 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
     }
 }
 
+/// Rows of a name and figures, as aligned text.
+pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let lines: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let (name, figures) = row.split_first().expect("a name");
+            let empty = [String::new()];
+            [std::slice::from_ref(name), &empty, figures, &empty].concat()
+        })
+        .collect();
+    align(&lines)
+}
+
 /// Figures to the right, words to the left.
 fn align(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);

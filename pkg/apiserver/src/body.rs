@@ -136,6 +136,14 @@ pub struct ListBody<T = Item> {
     bytes: u64,
     /// What stands before the next item.
     separator: &'static [u8],
+    /// An item that is sent as it is.
+    large: Option<Bytes>,
+}
+
+/// What a list consists of.
+pub trait Listed: AsRef<[u8]> {
+    /// The same bytes, not copied.
+    fn share(&self) -> Bytes;
 }
 
 /// An item of a list: the JSON of a cached object from a place in it on, which is after the brace that opens it. So items
@@ -148,11 +156,19 @@ impl AsRef<[u8]> for Item {
     }
 }
 
+impl Listed for Item {
+    fn share(&self) -> Bytes {
+        self.0.json().slice(self.1..)
+    }
+}
+
 /// A few TLS records: enough that little is lost between two pieces.
 const PIECE: usize = 64 * 1024;
+/// Items of more bytes are not copied: whoever reads nothing of many lists holds what the cache holds anyway.
+const LARGE: usize = 16 * 1024;
 const CLOSING: &[u8] = b"]}";
 
-impl<T: AsRef<[u8]>> ListBody<T> {
+impl<T: Listed> ListBody<T> {
     /// A list of items that are encoded already.
     pub fn new(opening: Bytes, items: Vec<T>) -> ListBody<T> {
         let separators = (items.len() * b",{".len()).saturating_sub(1);
@@ -160,27 +176,38 @@ impl<T: AsRef<[u8]>> ListBody<T> {
             + items.iter().map(|item| item.as_ref().len()).sum::<usize>()
             + separators
             + CLOSING.len();
-        ListBody { opening, items: items.into_iter(), bytes: bytes as u64, separator: b"{" }
+        ListBody { opening, items: items.into_iter(), bytes: bytes as u64, separator: b"{", large: None }
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {
         if self.bytes == 0 {
             return None;
         }
+        if let Some(item) = self.large.take() {
+            self.bytes -= item.len() as u64;
+            return Some(item);
+        }
         let mut piece = Vec::with_capacity(PIECE.min(self.bytes as usize));
         piece.extend_from_slice(&std::mem::take(&mut self.opening));
         while let Some(item) = self.items.as_slice().first() {
-            let item = item.as_ref();
-            let fits = piece.len() + self.separator.len() + item.len() + CLOSING.len() <= PIECE;
-            if !fits && !piece.is_empty() {
+            let bytes = item.as_ref();
+            let is_large = bytes.len() > LARGE;
+            let length = if is_large { 0 } else { bytes.len() };
+            if piece.len() + self.separator.len() + length + CLOSING.len() > PIECE {
                 break;
             }
-            piece.extend_from_slice(self.separator);
-            piece.extend_from_slice(item);
-            self.separator = b",{";
+            piece.extend_from_slice(std::mem::replace(&mut self.separator, b",{"));
+            if is_large {
+                self.large = Some(item.share());
+            } else {
+                piece.extend_from_slice(bytes);
+            }
             self.items.next();
+            if is_large {
+                break;
+            }
         }
-        if self.items.as_slice().is_empty() {
+        if self.items.as_slice().is_empty() && self.large.is_none() {
             piece.extend_from_slice(CLOSING);
         }
         self.bytes -= piece.len() as u64;
@@ -191,6 +218,12 @@ impl<T: AsRef<[u8]>> ListBody<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Listed for Bytes {
+        fn share(&self) -> Bytes {
+            self.clone()
+        }
+    }
 
     fn check(items: &[usize], expected_pieces: usize) {
         let items: Vec<Bytes> = items.iter().map(|&length| vec![b'x'; length].into()).collect();
@@ -213,8 +246,11 @@ mod tests {
         check(&[], 1);
         check(&[1], 1);
         check(&[1, 2, 3], 1);
-        check(&[PIECE - 21, 20], 2);
-        check(&[PIECE, PIECE * 3, 1], 4);
         check(&[1000; 1000], 16);
+        // Large ones by themselves.
+        check(&[LARGE], 1);
+        check(&[LARGE + 1], 3);
+        check(&[1, LARGE + 1, 2, 3, PIECE * 3, 1], 5);
+        check(&[LARGE, LARGE, LARGE, LARGE], 2);
     }
 }

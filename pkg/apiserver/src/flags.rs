@@ -115,8 +115,11 @@ pub struct Flags {
     /// How many writes are answered at once.
     #[arg(long, default_value_t = 200)]
     max_mutating_requests_inflight: usize,
-    /// How much memory requests in flight may take: their bodies, and what is made of them and for them. One user gets
-    /// at most a little more than a third of it; who asks for more waits, or is told to try again.
+    /// How much memory requests in flight may take: a quarter for bodies on their way in, a quarter for requests and lists
+    /// whose answers nobody has taken yet, and half for what is encoded and not yet sent (tables, YAML, gzip). One user, or
+    /// the service accounts of one namespace, gets at most three eighths of each; who asks for more waits, or is told to
+    /// try again. Not counted are the objects themselves, which are all held in memory, what is made of a body while it is
+    /// worked on (some times its length), and connections (about 40 KB each, see --max-connections).
     #[arg(long, default_value_t = 256 * 1024 * 1024)]
     max_inflight_bytes: usize,
     /// How many connections there may be beside those of the cluster's own programs and administrators. Clients that

@@ -190,7 +190,7 @@ impl Cache {
         let now = self.revision_of(state);
         let present = |mark: bool| {
             let objects: Vec<_> = state.select(scope, "", &self.resource).cloned().collect();
-            Some(Initial { objects: objects.into_iter(), mark })
+            Some(Initial { objects: objects.into_iter(), mark, within: None })
         };
         let (revision, initial) = match since {
             Since::Now => (now, None),

@@ -116,7 +116,7 @@ impl Object {
 }
 
 /// What follows the object in the line of an event.
-const TAIL: &[u8] = b"}\n";
+pub(crate) const TAIL: &[u8] = b"}\n";
 /// Room for `"resourceVersion":"18446744073709551615",`.
 const REVISION_BYTES: usize = 42;
 /// Object, event, labels and fields, beside the bytes that are served.

@@ -2,7 +2,7 @@
 
 use crate::cache::{Cache, Start};
 use crate::event::{Event, EventType};
-use crate::object::Object;
+use crate::object::{Object, TAIL};
 use crate::ring::{Limit, Read, Ring, Unread};
 use crate::scope::Scope;
 use bytes::Bytes;
@@ -36,6 +36,14 @@ pub(crate) struct Initial {
     pub(crate) objects: std::vec::IntoIter<Arc<Object>>,
     /// Whether the end of them is to be told.
     pub(crate) mark: bool,
+    /// A large object's place within its line, of which something is still to be told.
+    pub(crate) within: Option<Within>,
+}
+
+/// What of a line is to be told next: a large object is not copied into it.
+pub(crate) enum Within {
+    Object(Bytes),
+    Tail,
 }
 
 /// What a watcher tells next.
@@ -50,7 +58,7 @@ pub enum Batch {
 /// What a watcher tells next, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
-    /// Lines of events, at least one.
+    /// Lines of events. Of the present state it may also be a part of a line, after which the rest of it comes.
     Events(Bytes),
     /// That was the present state, as of this revision.
     InitialEventsEnd(Revision),
@@ -73,6 +81,8 @@ pub enum Ended {
 const BATCH: Limit = Limit { events: 512, bytes: usize::MAX };
 /// Enough for a few TLS records; more only makes many slow watchers cost more memory.
 const CHUNK: Limit = Limit { events: 512, bytes: 64 << 10 };
+/// Objects of more bytes are not copied for each watcher.
+const LARGE: usize = 16 << 10;
 
 impl Watcher {
     /// The next events, as many as there are (up to some hundreds); waits for them.
@@ -95,9 +105,22 @@ impl Watcher {
     pub async fn next_bytes(&mut self) -> Result<Chunk, Ended> {
         if let Some(initial) = &mut self.initial {
             let mut lines = Vec::new();
+            match initial.within.take() {
+                Some(Within::Object(json)) => {
+                    initial.within = Some(Within::Tail);
+                    return Ok(Chunk::Events(json));
+                }
+                Some(Within::Tail) => lines.extend_from_slice(TAIL),
+                None => {}
+            }
             while lines.len() < CHUNK.bytes
                 && let Some(object) = initial.objects.next()
             {
+                if object.as_json().len() > LARGE {
+                    lines.extend_from_slice(EventType::Added.head());
+                    initial.within = Some(Within::Object(object.json()));
+                    break;
+                }
                 object.write_line(&mut lines, EventType::Added);
             }
             if !lines.is_empty() {
@@ -114,7 +137,9 @@ impl Watcher {
     /// How far this watch is: everything up to this revision has been told, so a bookmark may say so. `None` while
     /// the present state is still being told.
     pub fn revision(&mut self) -> Option<Revision> {
-        if self.initial.as_ref().is_some_and(|initial| initial.mark || initial.objects.len() > 0) {
+        let is_told =
+            |initial: &Initial| !initial.mark && initial.objects.len() == 0 && initial.within.is_none();
+        if !self.initial.as_ref().is_none_or(is_told) {
             return None;
         }
         // In this order: whatever the hub has applied is in the ring already.

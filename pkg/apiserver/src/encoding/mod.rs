@@ -22,4 +22,4 @@ pub use workers::Workers;
 /// What is encoded at once: a list of this many bytes is made in less time than it takes to hand it to others.
 pub const SMALL: usize = 64 * 1024;
 /// What is made at a time.
-const PIECE: usize = 128 * 1024;
+pub const PIECE: usize = 128 * 1024;

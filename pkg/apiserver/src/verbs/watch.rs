@@ -5,7 +5,9 @@
 
 use crate::answer::{self, Answer};
 use crate::body::Body;
+use crate::budget;
 use crate::conversion::selects;
+use crate::encoding;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
 use crate::negotiate::Shape;
@@ -71,6 +73,7 @@ pub async fn handle(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call<
         fields,
         pending: None,
         encoding,
+        holder: budget::holder(&call.user).into(),
         wants_bookmarks: bookmarks,
         alarm: Box::pin(tokio::time::sleep(lasts.min(BOOKMARK_INTERVAL))),
         stopped: Box::pin(server.shutdown.clone().cancelled_owned()),
@@ -125,6 +128,7 @@ fn default_duration() -> Duration {
     SHORTEST_DEFAULT.mul_f64(1.0 + random)
 }
 
+#[derive(Clone)]
 enum Encoding {
     /// The cached bytes.
     Object,
@@ -144,6 +148,8 @@ struct Session {
     /// What was told but not sent, while somebody is asked to convert it.
     pending: Option<Batch>,
     encoding: Encoding,
+    /// Whose turn it is when something is encoded beside the runtime.
+    holder: Arc<str>,
     wants_bookmarks: bool,
     /// When to look at the time: for the next bookmark, or for the end.
     alarm: Pin<Box<Sleep>>,
@@ -171,6 +177,7 @@ impl Session {
                 &mut self.pending,
                 &self.fields,
                 &mut self.encoding,
+                &self.holder,
             ) => match bytes {
                 Ok(Some(bytes)) => bytes,
                 // The watcher was too slow, or the cache was read anew: the client resumes from where it is.
@@ -210,11 +217,12 @@ impl Session {
 /// Waits for events and encodes them. Cancelled and called again, it loses nothing.
 async fn news(
     server: &Server,
-    resource: &Resource,
+    resource: &Arc<Resource>,
     watcher: &mut Watcher,
     pending: &mut Option<Batch>,
     fields: &FieldSelector,
     encoding: &mut Encoding,
+    holder: &Arc<str>,
 ) -> Result<Option<Bytes>> {
     // What the cache holds is what built-in kinds of the stored version are sent as.
     if matches!(encoding, Encoding::Object)
@@ -237,11 +245,14 @@ async fn news(
             converted(server, resource, events, fields, encoding).await?
         }
         Some(Batch::Events(events)) => {
-            let mut out = BytesMut::new();
-            for event in events {
-                out.extend_from_slice(&encode_event(event, resource, encoding)?);
+            let (count, size) = next_piece(events);
+            let (bytes, after) = encoded(server, resource, &events[..count], size, encoding, holder).await?;
+            *encoding = after;
+            events.drain(..count);
+            if !events.is_empty() {
+                return Ok(Some(bytes));
             }
-            out.freeze()
+            bytes
         }
         None => Bytes::new(),
     };
@@ -280,13 +291,63 @@ async fn converted(
     Ok(out.freeze())
 }
 
-fn encode_event(event: &Event, resource: &Resource, encoding: &mut Encoding) -> Result<Bytes> {
-    let kind = &resource.kind;
-    if matches!(encoding, Encoding::Object) && resource.is_ready_made(event.object.as_json()) {
-        return Ok(event.line());
+/// How many events are encoded at a time, and the bytes of their objects.
+fn next_piece(events: &[Arc<Event>]) -> (usize, usize) {
+    let mut size = 0;
+    for (count, event) in events.iter().enumerate() {
+        let next = event.object.as_json().len();
+        if count > 0 && size + next > encoding::PIECE {
+            return (count, size);
+        }
+        size += next;
     }
-    let object = in_version(kind, parse(event.object.as_json())?);
-    Ok(encode(event.kind, event.revision, object, resource, encoding))
+    (events.len(), size)
+}
+
+/// Events as their watcher wants them, and how those after them are encoded. What is not small is not done by those who
+/// answer requests.
+async fn encoded(
+    server: &Server,
+    resource: &Arc<Resource>,
+    events: &[Arc<Event>],
+    size: usize,
+    encoding: &Encoding,
+    holder: &Arc<str>,
+) -> Result<(Bytes, Encoding)> {
+    if let [event] = events
+        && matches!(encoding, Encoding::Object)
+        && resource.is_ready_made(event.object.as_json())
+    {
+        return Ok((event.line(), Encoding::Object));
+    }
+    let (resource, events, mut encoding) = (resource.clone(), events.to_vec(), encoding.clone());
+    let encode = move || {
+        let mut out = Vec::with_capacity(size);
+        for event in &events {
+            encode_event(&mut out, event, &resource, &mut encoding)?;
+        }
+        Ok((out.into(), encoding))
+    };
+    if size <= encoding::SMALL {
+        return encode();
+    }
+    let made = server.workers.run(holder, encode).await;
+    made.unwrap_or_else(|| Err(ApiError::internal("an event could not be encoded; see the server's log")))
+}
+
+fn encode_event(
+    out: &mut Vec<u8>,
+    event: &Event,
+    resource: &Arc<Resource>,
+    encoding: &mut Encoding,
+) -> Result<()> {
+    if matches!(encoding, Encoding::Object) && resource.is_ready_made(event.object.as_json()) {
+        out.extend_from_slice(&event.line());
+        return Ok(());
+    }
+    let object = in_version(&resource.kind, parse(event.object.as_json())?);
+    out.extend_from_slice(&encode(event.kind, event.revision, object, resource, encoding));
+    Ok(())
 }
 
 fn encode(

@@ -312,3 +312,19 @@ async fn tables_and_metadata_can_be_watched_too() {
     assert_eq!(event["object"]["kind"], "PartialObjectMetadata");
     assert!(event["object"].get("data").is_none());
 }
+
+#[tokio::test]
+async fn large_objects_are_told_whole_between_small_ones() {
+    let server = TestServer::start().await;
+    let http = server.http();
+    for (name, length) in [("a", 1), ("b", 100_000), ("c", 1), ("d", 30_000), ("e", 60_000)] {
+        http.post(CONFIG_MAPS, &config_map(name, &"x".repeat(length))).await.expect(201);
+    }
+    let mut watch = http.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
+    http.post(CONFIG_MAPS, &config_map("f", "1")).await.expect(201);
+    for (name, length) in [("a", 1), ("b", 100_000), ("c", 1), ("d", 30_000), ("e", 60_000), ("f", 1)] {
+        let event = watch.next().await.expect("the watch goes on");
+        assert_eq!((&*event.kind, &event.object["metadata"]["name"]), ("ADDED", &Value::from(name)));
+        assert_eq!(event.object["data"]["key"].as_str().unwrap().len(), length);
+    }
+}
