@@ -59,6 +59,7 @@ impl DeleteOptions {
     /// From the body of a DELETE and its query parameters, the body winning.
     pub fn parse(body: Option<&Value>, query: &crate::request::Query) -> Result<DeleteOptions> {
         let empty = json!({});
+        let has_body = body.is_some();
         let body = body.unwrap_or(&empty);
         check_types(body)?;
         let text = |name: &str| {
@@ -90,8 +91,11 @@ impl DeleteOptions {
             Some(values) => dry_run(values.iter().filter_map(Value::as_str))?,
             None => dry_run(query.all("dryRun"))?,
         };
-        let precondition = |name: &str| {
-            body.get("preconditions").and_then(|p| p.get(name)).and_then(Value::as_str).map(str::to_owned)
+        // Options in a body are all there are; without one, the query may name what is to be deleted.
+        let precondition = |name: &str| match body.get("preconditions") {
+            Some(given) => given.get(name).and_then(Value::as_str).map(str::to_owned),
+            None if has_body => None,
+            None => query.get(name).map(str::to_owned),
         };
         Ok(DeleteOptions {
             grace_period_seconds: match body.get("gracePeriodSeconds").and_then(Value::as_i64) {

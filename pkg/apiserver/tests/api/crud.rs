@@ -202,6 +202,11 @@ async fn deletion_heeds_preconditions() {
     for params in wrong {
         assert_eq!(refusal(api.delete("a", &params).await), (409, "Conflict".into()));
     }
+    // The query may say it too, where there is no body.
+    let http = server.http();
+    for query in ["uid=other", "resourceVersion=1"] {
+        http.delete(&format!("{CONFIG_MAPS}/a?{query}"), &Value::Null).await.expect(409);
+    }
     let right = with(created.uid(), created.resource_version());
     api.delete("a", &right).await.unwrap();
     assert_eq!(refusal(api.get("a").await).0, 404);
