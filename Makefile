@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 BIN := bin
-PROGRAMS := apiserver controller-manager kubeadm kubectl kubelet kubeproxy scheduler
+PROGRAMS := apiserver controller-manager knative kubeadm kubectl kubelet kubeproxy scheduler
 TARGET := x86_64-unknown-linux-gnu
 RELEASE := --release --target $(TARGET)
 STATIC := RUSTFLAGS="-C target-feature=+crt-static"

@@ -22,9 +22,19 @@ pub struct ControlPlane {
     pub names: Vec<String>,
 }
 
+impl ControlPlane {
+    /// The names and the address by which functions are called.
+    pub fn activator_names(&self) -> Vec<String> {
+        let service = "knative.kube-system.svc";
+        let mut names = vec!["knative".to_owned(), "knative.kube-system".to_owned(), service.to_owned()];
+        names.extend([format!("{service}.{}", self.cluster.dns_domain), self.advertise_address.to_string()]);
+        names
+    }
+}
+
 /// All manifests: the file's name and its text.
 pub fn all(plane: &ControlPlane) -> Result<Vec<(String, String)>> {
-    let mut pods = vec![apiserver(plane), controller_manager(plane), scheduler()];
+    let mut pods = vec![apiserver(plane), controller_manager(plane), scheduler(), knative(plane)];
     if plane.datastore == Datastore::Etcd {
         pods.push(etcd());
     }
@@ -113,6 +123,22 @@ fn scheduler() -> Value {
     pod("kube-scheduler", image::OWN, &command, "25m", volumes)
 }
 
+/// What runs functions. Others cannot be told where it is by a probe: it is asked when there is a call.
+fn knative(plane: &ControlPlane) -> Value {
+    let config = layout::etc("knative.conf").display().to_string();
+    let pki = layout::pki();
+    let command = [
+        "/knative".to_owned(),
+        format!("--kubeconfig={config}"),
+        format!("--advertise-address={}", plane.advertise_address),
+        format!("--tls-cert-file={}", pki.join("knative.crt").display()),
+        format!("--tls-private-key-file={}", pki.join("knative.key").display()),
+        format!("--requestheader-client-ca-file={}", pki.join("front-proxy-ca.crt").display()),
+    ];
+    let volumes = vec![program(), volume("kubernetes", layout::ETC, true)];
+    pod("knative", image::OWN, &command, "25m", volumes)
+}
+
 fn etcd() -> Value {
     let command: Vec<String> = std::iter::once("/etcd".to_owned()).chain(etcd_arguments()).collect();
     pod("etcd", image::ETCD, &command, "50m", vec![volume("data", layout::ETCD, false)])
@@ -193,7 +219,8 @@ mod tests {
 
     #[test]
     fn each_datastore_has_its_pods_and_flags() {
-        let embedded = ["kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml"];
+        let embedded =
+            ["kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "knative.yaml"];
         check(Datastore::Embedded, &embedded, &["--service-cluster-ip-range=222.222.0.0/16"]);
         let with_etcd = [&embedded[..], &["etcd.yaml"]].concat();
         check(Datastore::Etcd, &with_etcd, &["--etcd-servers=http://127.0.0.1:2379"]);

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 /// The group of those who join with a token.
 pub const JOINERS: &str = "system:bootstrappers:kubeadm:default-node-token";
 
+/// The port that knative takes calls at.
+pub const ACTIVATOR_PORT: u16 = 10270;
+
 /// Everything but the token.
 pub fn all(cluster: &Cluster, ca_pem: &str) -> Result<Vec<Value>> {
     let info = json!({
@@ -55,6 +58,7 @@ pub fn all(cluster: &Cluster, ca_pem: &str) -> Result<Vec<Value>> {
         // kube-proxy runs as its node.
         cluster_role_binding("minik8s:node-proxier", "system:node-proxier", "system:nodes"),
         name_server(cluster)?,
+        activator(),
         json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
             "metadata": {"name": OWN_CLASS, "annotations": {DEFAULT_CLASS: "true"}},
@@ -75,6 +79,18 @@ fn name_server(cluster: &Cluster) -> Result<Value> {
         }},
         "spec": {"clusterIP": cluster.dns_address()?, "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")]},
     }))
+}
+
+/// The way in to functions, for those inside of the cluster and for the API server.
+fn activator() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "knative", "namespace": "kube-system", "labels": {"component": "knative"}},
+        "spec": {
+            "selector": {"component": "knative"},
+            "ports": [{"name": "https", "port": 443, "targetPort": ACTIVATOR_PORT, "protocol": "TCP"}],
+        },
+    })
 }
 
 /// A token's Secret.

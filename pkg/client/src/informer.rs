@@ -71,6 +71,21 @@ impl Informers {
         cache
     }
 
+    /// The objects of a kind that have a label, without their managed fields. Nobody else has the same cache.
+    pub fn cache_labelled<K>(&self, label: &str) -> Cache<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let config = config().labels(label);
+        let start = move || watcher::watcher(api.clone(), config.clone()).map(|event| prune_event(event, |_| {}));
+        let cache = Cache::default();
+        let (kept, outages, shutdown) = (cache.clone(), self.outages.clone(), self.shutdown.clone());
+        let task = format!("the cache of {} with {label}", K::plural(&()));
+        self.tasks.spawn(task, async move { follow(kept, start, &outages, &shutdown).await });
+        cache
+    }
+
     fn make_known<K: Resource<DynamicType = ()>, T>(&self, cache: &Cache<T>)
     where
         T: Resource + Debug + Send + Sync + 'static,

@@ -25,11 +25,12 @@ pub struct Component {
 pub const CLUSTER_ADMINS: &str = "kubeadm:cluster-admins";
 
 /// The parts that a control plane has, under the names that upstream's kubeadm gives their files.
-pub const COMPONENTS: [Component; 4] = [
+pub const COMPONENTS: [Component; 5] = [
     Component { file: "admin.conf", user: "kubernetes-admin", groups: &[CLUSTER_ADMINS] },
     // For whoever has to repair the bindings by which everybody else may do anything.
     Component { file: "super-admin.conf", user: "kubernetes-super-admin", groups: &["system:masters"] },
     Component { file: "controller-manager.conf", user: "system:kube-controller-manager", groups: &[] },
+    Component { file: "knative.conf", user: "system:knative", groups: &[] },
     Component { file: "scheduler.conf", user: "system:kube-scheduler", groups: &[] },
 ];
 
@@ -129,7 +130,7 @@ mod tests {
         let later = now + (300 * 24).hours();
         assert_eq!(
             renew(later),
-            ["admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"]
+            ["admin.conf", "super-admin.conf", "controller-manager.conf", "knative.conf", "scheduler.conf"]
         );
         assert!(renew(later).is_empty());
         let text = file::read(&dir.path().join("scheduler.conf")).unwrap().unwrap();

@@ -29,6 +29,8 @@ const ADMIN: &str = "kubernetes-super-admin";
 const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 /// The name by which the servers of other groups know the API server.
 pub const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
+/// The activator of functions, as its files and its certificate call it.
+pub const ACTIVATOR: &str = "knative";
 /// Less time left than this, and a certificate is made anew: a quarter of its year.
 pub const RENEW_BEFORE_SECONDS: i64 = 91 * 24 * 60 * 60;
 /// The names every API server answers to.
@@ -111,8 +113,31 @@ pub fn ensure(dir: &Path, config: &Config, now: Timestamp) -> Result<ServerPki, 
         |facts| facts.common_name == FRONT_PROXY_CLIENT,
         || front_proxy.client(FRONT_PROXY_CLIENT, &[], now),
     )?;
+    // Made where there is such a server; here it is only kept fresh.
+    if let Some(certificate) = file::read(&dir.join(format!("{ACTIVATOR}.crt")))? {
+        let names = Facts::from_pem(&certificate)?.sans;
+        ensure_activator(dir, &authority, &names, now)?;
+    }
     let signer = Signer::new(token_key(dir)?);
     Ok(ServerPki { dir: dir.to_owned(), authority, serving, kubelet_client, admin, front_proxy, signer })
+}
+
+/// Makes the key and the certificate by which the activator of functions is known, unless good ones stand there.
+pub fn ensure_activator(
+    dir: &Path,
+    authority: &Authority,
+    names: &[String],
+    now: Timestamp,
+) -> Result<Identity, Error> {
+    let sans: Vec<San> = names.iter().map(|name| San::parse(name)).collect();
+    identity(
+        dir,
+        ACTIVATOR,
+        now,
+        authority,
+        |facts| sans.iter().all(|san| facts.sans.contains(&san.to_string())),
+        || authority.server(ACTIVATOR, &sans, now),
+    )
 }
 
 impl ServerPki {

@@ -27,7 +27,9 @@ pub use certificate::{Facts, Request, San, Usage, public_key_hash, request};
 pub use components::{
     CLUSTER_ADMINS, COMPONENTS, Component, ensure_component, renew_component, renew_components,
 };
-pub use ensure::{Config, FRONT_PROXY_CLIENT, RENEW_BEFORE_SECONDS, ServerPki, ensure};
+pub use ensure::{
+    ACTIVATOR, Config, FRONT_PROXY_CLIENT, RENEW_BEFORE_SECONDS, ServerPki, ensure, ensure_activator,
+};
 pub use jwt::{JwtError, Signer, Verifier, unverified_claims};
 pub use key::{Algorithm, PrivateKey, PublicKey};
 pub use kubeconfig::{Kubeconfig, kubeconfig};

@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("apiserver", &["api", "store", "listwatch", "pki", "daemon"]),
     ("controllers", &["api", "client", "pki"]),
     ("scheduler", &["api", "client"]),
+    ("functions", &["api", "client", "pki", "daemon"]),
     ("network", &["api"]),
     ("kubelet", &["api", "client", "network", "pki", "daemon"]),
     ("proxy", &["api", "client", "network", "daemon"]),
@@ -23,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("apiserver-cmd", &["apiserver", "daemon"]),
     ("controller-manager-cmd", &["controllers", "daemon"]),
     ("scheduler-cmd", &["scheduler", "daemon"]),
+    ("knative-cmd", &["functions", "daemon"]),
     ("kubelet-cmd", &["kubelet", "daemon"]),
     ("kubeproxy-cmd", &["proxy", "daemon"]),
     ("kubeadm-cmd", &["api", "cli", "client", "pki", "store", "kubelet", "daemon"]),
@@ -32,6 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "apiserver-cmd",
             "controller-manager-cmd",
+            "knative-cmd",
             "kubeadm-cmd",
             "kubectl-cmd",
             "kubelet-cmd",

@@ -24,11 +24,12 @@ pub enum Command {
 /// Authorities in the folder of keys.
 const AUTHORITIES: [&str; 2] = ["ca", "front-proxy-ca"];
 /// Certificates beside their keys in the folder of keys, and who signed them.
-const LEAVES: [(&str, &str); 4] = [
+const LEAVES: [(&str, &str); 5] = [
     ("apiserver", "ca"),
     ("apiserver-kubelet-client", "ca"),
     ("admin", "ca"),
     (pki::FRONT_PROXY_CLIENT, "front-proxy-ca"),
+    (pki::ACTIVATOR, "ca"),
 ];
 
 /// Does it.
@@ -78,7 +79,8 @@ fn renew(name: &str) -> Result<()> {
     let is_meant = |one: &str| name == "all" || name == one;
     let mut renewed: Vec<&str> = Vec::new();
     // What is not there is made anew. The server takes it up while it runs.
-    let names = serving_names(&pki)?;
+    let names = names_of(&pki, "apiserver")?;
+    let activator_names = names_of(&pki, pki::ACTIVATOR)?;
     for (leaf, _) in LEAVES.into_iter().filter(|(leaf, _)| is_meant(leaf)) {
         let path = pki.join(format!("{leaf}.crt"));
         match std::fs::remove_file(&path) {
@@ -90,6 +92,9 @@ fn renew(name: &str) -> Result<()> {
     }
     if !renewed.is_empty() {
         pki::ensure(&pki, &pki::Config { names, service_ip: None }, now)?;
+        if !activator_names.is_empty() {
+            pki::ensure_activator(&pki, &authority, &activator_names, now)?;
+        }
     }
     for component in pki::COMPONENTS.iter().filter(|component| is_meant(component.file)) {
         if pki::renew_component(Path::new(layout::ETC), component, &authority, now, i64::MAX)? {
@@ -108,9 +113,9 @@ fn renew(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The names that the API server's certificate has now.
-fn serving_names(pki: &Path) -> Result<Vec<String>> {
-    match std::fs::read_to_string(pki.join("apiserver.crt")) {
+/// The names that a server's certificate has now.
+fn names_of(pki: &Path, server: &str) -> Result<Vec<String>> {
+    match std::fs::read_to_string(pki.join(format!("{server}.crt"))) {
         Ok(pem) => Ok(Facts::from_pem(&pem)?.sans),
         Err(_) => Ok(Vec::new()),
     }

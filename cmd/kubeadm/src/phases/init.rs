@@ -7,6 +7,7 @@ use crate::datastore::Datastore;
 use crate::facts::{self, Wanted};
 use crate::host::Host;
 use crate::manifests::{self, ControlPlane};
+use crate::objects::ACTIVATOR_PORT;
 use crate::node::{self, Node};
 use crate::{datastore, image, layout, objects, preflight, services};
 use anyhow::{Context, Result, bail};
@@ -194,7 +195,7 @@ impl Init {
             Datastore::External { .. } => vec![layout::ETCD.into(), layout::embedded_store()],
         };
         let facts = facts::gather(&Wanted {
-            ports: &[self.plane.port, 10250],
+            ports: &[self.plane.port, 10250, ACTIVATOR_PORT],
             programs: &programs,
             containerd_socket: &self.node.containerd_socket,
             files: &leftovers,
@@ -220,7 +221,10 @@ impl Init {
             service_ip: first,
         };
         let existed = dir.join("ca.crt").exists();
-        self.pki = Some(pki::ensure(&dir, &config, Timestamp::now())?);
+        let now = Timestamp::now();
+        let pki = pki::ensure(&dir, &config, now)?;
+        pki::ensure_activator(&dir, &pki.authority, &self.plane.activator_names(), now)?;
+        self.pki = Some(pki);
         let what = if existed { "keep to the authority in" } else { "are new, in" };
         Ok(format!("certificates {what} {}", dir.display()))
     }
@@ -247,7 +251,7 @@ impl Init {
         let own = image::Program {
             file: &self.program,
             target: image::PROGRAM,
-            links: &["/apiserver", "/controller-manager", "/scheduler"],
+            links: &["/apiserver", "/controller-manager", "/knative", "/scheduler"],
         };
         self.import(&own, image::OWN).await?;
         if self.plane.datastore == Datastore::Etcd {

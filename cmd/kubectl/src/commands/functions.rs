@@ -1,35 +1,39 @@
 //! The seed's verbs for functions: `register`, `update`, `trigger`.
 
-use crate::connection::{ClusterFlags, Connection, is_not_found};
+use crate::connection::{ClusterFlags, Connection, Refusal, is_not_found};
 use crate::manifests::check_names;
 use anyhow::{Context, Result, bail};
 use api::dialect::{ORIGINAL_NAME, map_name};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What `register` and `update` are told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl register add.py")]
+#[command(after_help = "Examples:\n  kubectl register add.py\n  kubectl register greet.js\n  kubectl register folder/")]
 pub struct FileFlags {
-    /// The Python file; its `main(params)` is called.
+    /// The source: a .py or .js file, whose `main(params)` is called, or a folder of them with a main.py or main.js.
     file: PathBuf,
 }
 
 /// What `trigger` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl trigger add '{\"x\":1,\"y\":2}'")]
+#[command(after_help = "Examples:\n  kubectl trigger add '{\"x\":1,\"y\":2}'\n  kubectl trigger add - < params.json")]
 pub struct TriggerFlags {
     /// The function.
     name: String,
-    /// Its parameters, as JSON; empty for none.
+    /// Its parameters, as JSON; empty for none, - to read them from standard input.
     #[arg(default_value = "")]
     data: String,
 }
 
-/// What is true until something runs functions.
-const NOTHING_RUNS_THEM: &str = "Note: no controller for functions is running in this cluster: the function is stored, \
-    and nothing runs it.";
+/// Runtimes, by how the names of their sources end.
+const RUNTIMES: [(&str, &str); 2] = [("py", "python"), ("js", "nodejs")];
+/// A call that was certainly not made, since nobody takes calls yet, is made again for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Stores a new function.
 pub async fn register(cluster: &ClusterFlags, flags: FileFlags) -> Result<()> {
@@ -42,50 +46,89 @@ pub async fn register(cluster: &ClusterFlags, flags: FileFlags) -> Result<()> {
         }
         return Err(error);
     }
-    println!("function.minik8s.io/{} registered", function["metadata"]["name"].as_str().unwrap_or_default());
-    eprintln!("{NOTHING_RUNS_THEM}");
+    println!("{} registered", shown(&function));
     Ok(())
 }
 
-/// Stores a function's new code.
+/// Stores a function's new source.
 pub async fn update(cluster: &ClusterFlags, flags: FileFlags) -> Result<()> {
     let connection = Connection::open(cluster).await?;
     let function = function(&flags.file)?;
     let name = function["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let patch = json!({"spec": {"code": function["spec"]["code"]}}).to_string();
     let path = path(&connection, Some(&name));
-    if let Ok(live) = connection.get(&path).await {
-        check_names(&live, &function)?;
-    }
-    let sent = connection.send_as(
-        Method::PATCH,
-        &path,
-        "application/merge-patch+json",
-        Some(patch),
-        "application/json",
-    );
-    match sent.await {
+    let live = match connection.get(&path).await {
         Err(error) if is_not_found(&error) => {
             bail!("there is no function {name:?}: kubectl register stores a new one")
         }
-        sent => sent?,
+        live => live?,
     };
-    println!("function.minik8s.io/{name} updated");
-    eprintln!("{NOTHING_RUNS_THEM}");
+    check_names(&live, &function)?;
+    let source = source_patch(&live, &function);
+    let patch = json!({"spec": source}).to_string();
+    connection.send_as(Method::PATCH, &path, "application/merge-patch+json", Some(patch), "application/json").await?;
+    println!("{} updated", shown(&function));
     Ok(())
 }
 
-/// Calls a function.
+/// Calls a function, and prints what it returns.
 pub async fn trigger(cluster: &ClusterFlags, flags: TriggerFlags) -> Result<()> {
-    if !flags.data.is_empty() {
-        serde_json::from_str::<Value>(&flags.data).context("the parameters are not JSON")?;
+    let data = match flags.data.as_str() {
+        "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("read the parameters from standard input")?;
+            text
+        }
+        data => data.to_owned(),
+    };
+    if !data.trim().is_empty() {
+        serde_json::from_str::<serde::de::IgnoredAny>(&data).context("the parameters are not JSON")?;
     }
     let connection = Connection::open(cluster).await?;
-    let name = map_name(&flags.name);
-    connection.get(&path(&connection, Some(&name))).await?;
-    bail!(
-        "function {name:?} is stored, but no controller for functions is running in this cluster, so nothing can call it"
-    )
+    let path = format!("{}/invoke", path(&connection, Some(&map_name(&flags.name))));
+    let ends = Instant::now() + PATIENCE;
+    let answer = loop {
+        let sent = connection.text(Method::POST, &path, "application/json", Some(data.clone()), "*/*").await;
+        match sent {
+            Err(error) if was_not_made(&error) && Instant::now() < ends => tokio::time::sleep(PAUSE).await,
+            sent => break sent?,
+        }
+    };
+    print!("{answer}{}", if answer.ends_with('\n') { "" } else { "\n" });
+    Ok(())
+}
+
+/// Whether a call was refused before it reached anything: nobody has answered for functions yet.
+fn was_not_made(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refusal>().is_some_and(|refusal| {
+        refusal.code == 503
+            && (refusal.reason == "NotLeading"
+                || refusal.message == "service unavailable"
+                || refusal.message.contains("dial tcp"))
+    })
+}
+
+/// What makes the live function's source this one's: what is not in it any more is removed.
+fn source_patch(live: &Value, function: &Value) -> Value {
+    let mut source = json!({"code": null, "files": null});
+    if let Some(files) = function["spec"]["files"].as_object() {
+        let gone = live["spec"]["files"].as_object().into_iter().flat_map(Map::keys);
+        let mut patch: Map<String, Value> = gone.map(|name| (name.clone(), Value::Null)).collect();
+        patch.extend(files.clone());
+        source["files"] = patch.into();
+    } else {
+        source["code"] = function["spec"]["code"].clone();
+    }
+    source["runtime"] = function["spec"]["runtime"].clone();
+    source
+}
+
+/// Which function, and what it was called.
+fn shown(function: &Value) -> String {
+    let name = function["metadata"]["name"].as_str().unwrap_or_default();
+    match function["metadata"]["annotations"][ORIGINAL_NAME].as_str() {
+        Some(original) => format!("function.minik8s.io/{name} (name {name} for {original})"),
+        None => format!("function.minik8s.io/{name}"),
+    }
 }
 
 fn path(connection: &Connection, name: Option<&str>) -> String {
@@ -93,19 +136,101 @@ fn path(connection: &Connection, name: Option<&str>) -> String {
     name.map_or(path.clone(), |name| format!("{path}/{name}"))
 }
 
-fn function(file: &Path) -> Result<Value> {
-    if file.extension().is_none_or(|extension| extension != "py") {
-        bail!("{}: functions are Python files, NAME.py", file.display());
-    }
-    let code = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+fn function(source: &Path) -> Result<Value> {
+    let (runtime, spec) = match source.is_dir() {
+        true => folder(source)?,
+        false => {
+            let runtime = runtime(source).with_context(|| {
+                format!("{}: functions are Python or JavaScript files, NAME.py or NAME.js, or folders", source.display())
+            })?;
+            (runtime, json!({"code": read(source)?}))
+        }
+    };
+    let absolute = std::path::absolute(source).with_context(|| source.display().to_string())?;
+    let stem = if source.is_dir() { absolute.file_name() } else { absolute.file_stem() };
+    let stem = stem.unwrap_or_default().to_string_lossy().into_owned();
     let name = map_name(&stem);
     let mut function = json!({
-        "apiVersion": "minik8s.io/v1", "kind": "Function", "metadata": {"name": name},
-        "spec": {"runtime": "python", "code": code},
+        "apiVersion": "minik8s.io/v1", "kind": "Function", "metadata": {"name": name}, "spec": spec,
     });
+    function["spec"]["runtime"] = json!(runtime);
     if name != stem {
         function["metadata"]["annotations"] = json!({ ORIGINAL_NAME: stem });
     }
     Ok(function)
+}
+
+fn runtime(file: &Path) -> Option<&'static str> {
+    let extension = file.extension()?.to_str()?;
+    RUNTIMES.iter().find(|(own, _)| *own == extension).map(|(_, runtime)| *runtime)
+}
+
+/// A folder's files, and the runtime of its main one.
+fn folder(folder: &Path) -> Result<(&'static str, Value)> {
+    let mut files = Map::new();
+    add_files(folder, folder, &mut files)?;
+    let main = RUNTIMES.iter().find(|(extension, _)| files.contains_key(&format!("main.{extension}")));
+    let Some((_, runtime)) = main else {
+        bail!("{}: a function's folder has a main.py or a main.js", folder.display());
+    };
+    Ok((runtime, json!({"files": files})))
+}
+
+fn add_files(root: &Path, folder: &Path, files: &mut Map<String, Value>) -> Result<()> {
+    for entry in std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with('.') || name == "__pycache__" {
+            continue;
+        }
+        if path.is_dir() {
+            add_files(root, &path, files)?;
+        } else {
+            let inside = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+            files.insert(inside, read(&path)?.into());
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_a_function_of_all_its_files() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("My_Shop");
+        for file in ["main.py", "lib/prices.py", ".git/config", "__pycache__/main.pyc"] {
+            let path = folder.join(file);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            std::fs::write(path, file).expect("written");
+        }
+        let shop = function(&folder).expect("a function");
+        assert_eq!(shop["spec"], json!({"runtime": "python", "files": {"main.py": "main.py", "lib/prices.py": "lib/prices.py"}}));
+        assert_eq!(shown(&shop), "function.minik8s.io/my-shop (name my-shop for My_Shop)");
+        let live = json!({"spec": {"files": {"old.py": "", "main.py": ""}}});
+        let files = &source_patch(&live, &shop)["files"];
+        assert_eq!(*files, json!({"old.py": null, "main.py": "main.py", "lib/prices.py": "lib/prices.py"}));
+    }
+
+    #[test]
+    fn what_is_no_source_is_said() {
+        let check = |name: &str, expected: &str| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = folder.path().join(name);
+            std::fs::create_dir_all(folder.path().join("empty")).expect("made");
+            if !file.is_dir() {
+                std::fs::write(&file, "x").expect("written");
+            }
+            let error = format!("{:#}", function(&file).expect_err("refused"));
+            assert!(error.contains(expected), "{error}");
+        };
+        check("add.rb", "Python or JavaScript");
+        check("empty", "has a main.py or a main.js");
+    }
 }

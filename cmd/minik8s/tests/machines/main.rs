@@ -5,6 +5,7 @@ mod certificates;
 mod cluster;
 mod families;
 mod fleet;
+mod functions;
 mod kubeadm;
 mod network;
 mod seed;

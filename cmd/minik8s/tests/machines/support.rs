@@ -60,8 +60,8 @@ impl Datastore {
     /// How many pods are the control plane.
     pub fn pods(self) -> usize {
         match self {
-            Datastore::Embedded => 3,
-            Datastore::Etcd => 4,
+            Datastore::Embedded => 4,
+            Datastore::Etcd => 5,
         }
     }
 }

@@ -59,25 +59,22 @@ fn bad_functions_say_why() {
     assert_eq!(
         function["spec"],
         json!({"code": "def main(params): return params", "runtime": "python", "handler": "main",
-            "minReplicas": 0, "maxReplicas": 10, "concurrency": 1, "idleSeconds": 30, "timeoutSeconds": 60})
+            "minReplicas": 0, "concurrency": 1, "idleSeconds": 30, "timeoutSeconds": 60,
+            "limits": {"requestBytes": 6 << 20, "responseBytes": 6 << 20, "queueLength": 10_000,
+                "queueSeconds": 60}})
     );
-    check_valid(&function, &[("/spec", with(&function, "/spec/image", json!("ruby"))["spec"].clone())]);
+    let files = with(&with(&function, "/spec/code", json!("")), "/spec/files", json!({"a/b.py": "x = 1"}));
+    check_valid(&function, &[("/spec", files["spec"].clone()), ("/spec/handler", json!("a.b"))]);
     check_invalid(
         &function,
         &[
             ("/spec/code", json!(""), "spec.code: Required value"),
-            (
-                "/spec/runtime",
-                json!("cobol"),
-                "spec.runtime: Unsupported value: \"cobol\": supported values: \"python\"",
-            ),
+            ("/spec/files", json!({"a.py": ""}), "spec.files: Forbidden: may not be given together with `code`"),
+            ("/spec/runtime", json!("A B"), "spec.runtime: Invalid value: \"A B\""),
             ("/spec/handler", json!("a-b"), "spec.handler: Invalid value: \"a-b\""),
+            ("/spec/handler", json!("a..b"), "spec.handler: Invalid value: \"a..b\""),
+            ("/spec/port", json!(80), "spec.port: Forbidden: may only be given with an image"),
             ("/spec/minReplicas", json!(-1), "spec.minReplicas: Invalid value: -1"),
-            (
-                "/spec/minReplicas",
-                json!(11),
-                "spec.maxReplicas: Invalid value: 10: must be greater than or equal to `minReplicas`",
-            ),
             (
                 "/spec/maxReplicas",
                 json!(0),
@@ -85,12 +82,41 @@ fn bad_functions_say_why() {
             ),
             ("/spec/concurrency", json!(0), "spec.concurrency: Invalid value: 0"),
             ("/spec/timeoutSeconds", json!(0), "spec.timeoutSeconds: Invalid value: 0"),
-            ("/spec/env", json!([{"value": "x"}]), "spec.env[0].name: Required value"),
+            ("/spec/limits/requestBytes", json!(0), "spec.limits.requestBytes: Invalid value: 0"),
+            ("/spec/limits/queueLength", json!(0), "spec.limits.queueLength: Invalid value: 0"),
         ],
     );
+    for path in ["/etc/passwd", "../a.py", "a//b.py", "a b.py", "a/./b.py"] {
+        let said = format!("spec.files[{path}]: Invalid value: \"\": must be a path of letters");
+        check_invalid(&files, &[("/spec/files", json!({ path: "" }), &said)]);
+    }
+    let most = with(&function, "/spec/minReplicas", json!(11));
+    check_invalid(
+        &most,
+        &[("/spec/maxReplicas", json!(10), "spec.maxReplicas: Invalid value: 10: must be greater than or equal to")],
+    );
+    let row_of = |status: Value| row(&with(&function, "/status", status));
     assert_eq!(
         row(&function),
         "Name=x | Runtime=python | Replicas=0 | Status=Pending | Age=5m | +Handler=main | +URL="
+    );
+    let conditions = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "ImportFailed"}]});
+    assert!(row_of(conditions).contains("Status=ImportFailed"));
+}
+
+#[test]
+fn a_function_of_an_image_has_a_port_and_no_source() {
+    let function = ours("Function", json!({"image": "web", "port": 80}));
+    assert_eq!(function["spec"]["runtime"], Value::Null);
+    check_invalid(
+        &function,
+        &[
+            ("/spec/port", json!(null), "spec.port: Required value"),
+            ("/spec/port", json!(65_536), "spec.port: Invalid value: 65536"),
+            ("/spec/code", json!("x"), "spec.code: Forbidden: may not be given together with `image`"),
+            ("/spec/runtime", json!("python"), "spec.runtime: Forbidden"),
+            ("/spec/files", json!({"a": "b"}), "spec.files: Forbidden"),
+        ],
     );
 }
 

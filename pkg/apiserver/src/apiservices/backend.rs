@@ -60,6 +60,19 @@ impl Backend {
         }
     }
 
+    /// A server of the cluster's own, whose certificate is of the cluster's authority.
+    pub fn own(server: &Server, namespace: &str, service: &str) -> Backend {
+        let trust = Trust::file(&server.config.cert_dir().join("ca.crt")).map_err(|error| error.to_string());
+        Backend {
+            namespace: namespace.to_owned(),
+            service: service.to_owned(),
+            port: 443,
+            tls: trust.and_then(|trust| tls(server, trust)),
+            is_available: true,
+            document: None,
+        }
+    }
+
     /// Answers with what it answers.
     pub async fn forward(
         &self,

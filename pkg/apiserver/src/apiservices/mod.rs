@@ -13,10 +13,12 @@
 mod authorities;
 mod available;
 mod backend;
+mod functions;
 mod keep;
 mod local;
 mod look;
 
+pub use functions::invoke;
 pub use keep::{keep, register};
 
 use crate::discovery::Foreign;
@@ -48,6 +50,8 @@ pub struct ApiServices {
     registered: AtomicBool,
     /// Told when the kinds of our own change.
     pub kinds_changed: Notify,
+    /// Who answers calls of functions.
+    activator: functions::Known,
 }
 
 /// What others answer for, at one moment.
@@ -161,7 +165,7 @@ fn path(group: &str, version: &str) -> String {
 pub fn is_long_running(info: &RequestInfo<'_>, headers: &HeaderMap) -> bool {
     let subresource = info.target.as_ref().map_or("", |target| target.subresource);
     info.verb == "watch"
-        || matches!(subresource, "attach" | "exec" | "log" | "portforward" | "proxy")
+        || matches!(subresource, "attach" | "exec" | "invoke" | "log" | "portforward" | "proxy")
         || forward::is_upgrade(headers)
 }
 

@@ -91,6 +91,7 @@ fn everybody_may_do_their_own_and_nothing_else() {
             "get team pods/log:web",
             "list team events",
             "create team functions.minik8s.io",
+            "create team functions.minik8s.io/invoke:f",
             "get team dnses.minik8s.io:d",
             "update team leases.coordination.k8s.io:l",
             "create - selfsubjectaccessreviews.authorization.k8s.io",
@@ -108,6 +109,7 @@ fn everybody_may_do_their_own_and_nothing_else() {
             "create - namespaces",
             "get /metrics",
             "update team functions.minik8s.io/status:f",
+            "create other functions.minik8s.io/invoke:f",
         ],
     );
     check(
@@ -133,6 +135,7 @@ fn everybody_may_do_their_own_and_nothing_else() {
         ],
         &[
             "get other secrets:s",
+            "create other functions.minik8s.io/invoke:f",
             "create other pods",
             "list - nodes",
             "create other pods/exec:p",

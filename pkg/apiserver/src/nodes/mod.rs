@@ -25,6 +25,7 @@ pub use usage::Usages;
 use crate::admission::Operation;
 use crate::admission::question::{self, Question};
 use crate::answer::{self, Answer};
+use crate::apiservices;
 use crate::context::Context;
 use crate::error::{ApiError, Result};
 use crate::handler::PermittedRequest;
@@ -42,6 +43,9 @@ use std::sync::Arc;
 
 /// Whether a request is for somebody else.
 pub fn is_forwarded(target: &Target<'_>) -> bool {
+    if (target.group, target.resource, target.subresource) == ("minik8s.io", "functions", "invoke") {
+        return true;
+    }
     target.group.is_empty()
         && matches!(
             (target.resource, target.subresource),
@@ -73,13 +77,14 @@ pub async fn handle(
     if target.subresource != "log" && request.query.all("dryRun").next().is_some() {
         return Err(ApiError::bad_request("dryRun is not supported"));
     }
-    if target.subresource != "log" && !question::nobody_is_asked(server) {
+    if !matches!(target.subresource, "log" | "invoke") && !question::nobody_is_asked(server) {
         Box::pin(ask_others(server, resource, &request)).await?;
     }
     match (target.subresource, request.info.verb) {
         ("log", "get") => log::handle(server, request).await,
         ("exec" | "attach" | "portforward", "get" | "create") => stream(server, request).await,
         ("proxy", _) => proxy(server, request, body).await,
+        ("invoke", "create") => apiservices::invoke(server, request, body).await,
         (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
     }
 }

@@ -15,7 +15,7 @@ pub mod workflow;
 pub mod workflow_run;
 
 pub use dns::{DNS, DNSSpec, DNSStatus, DNSSubpath, DNSSubpathStatus};
-pub use function::{Function, FunctionSpec, FunctionStatus};
+pub use function::{Function, FunctionLimits, FunctionSpec, FunctionStatus};
 pub use type_meta::{ApiVersion, KindName};
 pub use workflow::{Workflow, WorkflowChoice, WorkflowCondition, WorkflowNode, WorkflowSpec};
 pub use workflow_run::{WorkflowRun, WorkflowRunSpec, WorkflowRunStatus, WorkflowStep};

@@ -279,7 +279,13 @@ pub(super) const ROLES: &[(&str, &[Terse])] = &[
 /// Our own kinds, for everybody who may view or edit, and for the node's nginx. Ingresses' certificates it gets
 /// by name, from the node authorizer.
 pub(super) const OWN: &[(&str, &[Terse])] = &[
-    ("minik8s:aggregate-to-edit", &[rule(WRITE, "minik8s.io", "dnses,functions,workflowruns,workflows")]),
+    (
+        "minik8s:aggregate-to-edit",
+        &[
+            rule(WRITE, "minik8s.io", "dnses,functions,workflowruns,workflows"),
+            rule("create", "minik8s.io", "functions/invoke"),
+        ],
+    ),
     (
         "minik8s:aggregate-to-view",
         &[rule(
@@ -288,6 +294,18 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
             "dnses,dnses/status,functions,functions/status,workflowruns,workflowruns/status,workflows,\
              workflows/status",
         )],
+    ),
+    (
+        "minik8s:knative",
+        &[
+            rule(READ, "minik8s.io", "functions"),
+            rule("patch,update", "minik8s.io", "functions/finalizers,functions/status"),
+            rule("create,delete,get,list,watch", "", "pods"),
+            rule("get", "", "pods/log"),
+            rule("create", "authentication.k8s.io", "tokenreviews"),
+            rule("create", "authorization.k8s.io", "subjectaccessreviews"),
+            EVENTS,
+        ],
     ),
     (
         "minik8s:node-gateway",

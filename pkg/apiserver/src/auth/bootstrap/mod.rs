@@ -71,6 +71,7 @@ const AGGREGATED: &[(&str, Option<&str>)] =
 /// Who gets which of the [`cluster_roles`]; `system:node` is bound to nobody, since the Node authorizer decides.
 const CLUSTER_BINDINGS: &[(&str, &[Subject])] = &[
     ("cluster-admin", &[Subject::Group("system:masters")]),
+    ("minik8s:knative", &[Subject::User("system:knative")]),
     ("minik8s:node-gateway", &[Subject::User("system:kube-proxy"), Subject::Group("system:nodes")]),
     ("system:basic-user", &[Subject::Group("system:authenticated")]),
     ("system:discovery", &[Subject::Group("system:authenticated")]),
@@ -102,6 +103,7 @@ const ROLES: &[(&str, &str, &[Terse])] = &[
         "extension-apiserver-authentication-reader",
         &[named(READ, "", "configmaps", "extension-apiserver-authentication")],
     ),
+    ("kube-system", "minik8s:leader-locking-knative", LEADER),
     ("kube-system", "system::leader-locking-kube-controller-manager", LEADER),
     ("kube-system", "system::leader-locking-kube-scheduler", LEADER),
     ("kube-system", "system:controller:bootstrap-signer", &[rule(READ, "", "secrets")]),
@@ -141,6 +143,12 @@ const BINDINGS: &[(&str, &str, &str, &[Subject])] = &[
             Subject::Account("kube-controller-manager"),
             Subject::Account("leader-election-controller"),
         ],
+    ),
+    (
+        "kube-system",
+        "minik8s:leader-locking-knative",
+        "minik8s:leader-locking-knative",
+        &[Subject::User("system:knative")],
     ),
     (
         "kube-system",

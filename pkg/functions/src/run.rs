@@ -1,0 +1,218 @@
+//! Runs everything: takes calls, hears from pods, and leads when it is its turn.
+
+use crate::access::Access;
+use crate::activator::{Activator, Peer};
+use crate::config::Config;
+use crate::controller::{self, Parts, Shared};
+use crate::fleet::Fleet;
+use crate::pod::{FUNCTION, PodKey};
+use crate::tls::{Tls, is_front_proxy};
+use client::{ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use kube::Client;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What a pod tells is no longer than this, and takes no longer.
+const MOST_TOLD: u64 = 128;
+const TELLING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Calls under way have so long to end when the program does.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Why functions cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Another one leads now.
+    #[error(transparent)]
+    Leader(#[from] LeaderError),
+    /// A cache is kept up to date no more.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
+    /// A file cannot be used.
+    #[error("use {path}: {why}", path = .0.display(), why = .1)]
+    File(PathBuf, String),
+    /// There is no TLS.
+    #[error("set up TLS: {0}")]
+    Tls(String),
+    /// A socket cannot be used.
+    #[error("use a socket")]
+    Socket(#[from] std::io::Error),
+}
+
+/// Takes calls on one listener, and hears on the other from pods that they listen, until shutdown.
+///
+/// # Errors
+///
+/// Why it cannot.
+pub async fn run(
+    config: Config,
+    calls: TcpListener,
+    ready: TcpListener,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let client = client::connect_multiplexed(config.kubeconfig.as_deref(), "knative").await?;
+    let tls = Tls::new(config.files.clone())?;
+    let secret = std::fs::read(&config.files.key)
+        .map_err(|error| Error::File(config.files.key.clone(), error.to_string()))?;
+    let ready_address = SocketAddr::new(config.advertise_address, ready.local_addr()?.port());
+    let identity = format!("{}_{}", ready_address, calls.local_addr()?.port());
+    let activator = Activator::new(Access::new(client.clone()));
+    // What answers calls goes on for a little after what leads was told to end.
+    let (program, activating) = (shutdown.clone(), activator.clone());
+    let leading = Leading { client, config, secret, ready_address, activator: activating, program };
+    let (drained, ended) = (CancellationToken::new(), shutdown.child_token());
+    let serving = serve(calls, tls, activator.clone(), ended.clone(), drained.clone());
+    let hearing = hear(ready, activator, ended.clone());
+    let leading = async {
+        let result = leading.elect(identity, shutdown, &drained).await;
+        ended.cancel();
+        drained.cancel();
+        result
+    };
+    tokio::join!(serving, hearing, leading).2
+}
+
+struct Leading {
+    client: Client,
+    config: Config,
+    secret: Vec<u8>,
+    ready_address: SocketAddr,
+    activator: Activator,
+    /// Cancelled when the program is to end.
+    program: CancellationToken,
+}
+
+impl Leading {
+    async fn elect(
+        &self,
+        identity: String,
+        shutdown: CancellationToken,
+        drained: &CancellationToken,
+    ) -> Result<(), Error> {
+        let config = self.config.leader.clone();
+        if !config.elects {
+            return self.lead(shutdown, drained).await;
+        }
+        // Whoever comes back at the same address is who led there: the ports can be held only once.
+        let election = LeaderElection { client: self.client.clone(), identity, config };
+        election.run(shutdown, async |token| self.lead(token, drained).await).await?.unwrap_or(Ok(()))
+    }
+
+    async fn lead(&self, shutdown: CancellationToken, drained: &CancellationToken) -> Result<(), Error> {
+        let informers = Informers::new(self.client.clone(), drained.clone());
+        let functions = informers.cache();
+        let pods = informers.cache_labelled(FUNCTION);
+        let host = self.ready_address.ip().to_string();
+        let (recorder, recording) = Recorder::new(self.client.clone(), "knative", host, drained.clone());
+        let fleet = Fleet::new(PodKey::new(&self.secret), self.config.max_pods_per_namespace);
+        let shared = Arc::new(Shared::new(Parts {
+            client: self.client.clone(),
+            metrics: self.config.metrics.clone(),
+            fleet,
+            functions,
+            recorder,
+            ready_address: self.ready_address.to_string(),
+            shutdown: drained.clone(),
+        }));
+        let recording = tokio::spawn(recording);
+        let is_leading = || {
+            tracing::info!("functions can be called");
+            self.activator.leads(Some(shared.clone()));
+        };
+        let result = tokio::select! {
+            result = controller::lead(&shared, pods, is_leading) => result,
+            panicked = informers.panicked() => Err(panicked.into()),
+            () = async {
+                shutdown.cancelled().await;
+                // Who has lost the lease stops at once; who ends lets those end who have begun.
+                if self.program.is_cancelled() {
+                    tokio::time::timeout(DRAIN, drained.cancelled()).await.ok();
+                }
+            } => Ok(()),
+        };
+        self.activator.leads(None);
+        drained.cancel();
+        informers.join().await;
+        shared.tasks.close();
+        shared.tasks.wait().await;
+        let _ = recording.await;
+        result
+    }
+}
+
+/// Takes calls until shutdown, then lets those that are under way end.
+async fn serve(
+    listener: TcpListener,
+    tls: Tls,
+    activator: Activator,
+    shutdown: CancellationToken,
+    drained: CancellationToken,
+) {
+    let routes = activator.routes();
+    let (tls, connections) = (Arc::new(tls), TaskTracker::new());
+    while let Some(stream) = daemon::accept(&listener, &shutdown).await {
+        let (tls, routes, shutdown) = (tls.clone(), routes.clone(), shutdown.clone());
+        connections.spawn(async move { serve_one(stream, &tls, routes, shutdown).await });
+    }
+    drop(listener);
+    connections.close();
+    let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
+    drained.cancel();
+}
+
+async fn serve_one(stream: TcpStream, tls: &Tls, routes: axum::Router, shutdown: CancellationToken) {
+    let Some(secured) = daemon::secure(&tls.acceptor(), stream).await else { return };
+    let peer = Peer { is_front_proxy: is_front_proxy(&secured) };
+    let routes = TowerToHyperService::new(routes);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        hyper::service::Service::call(&routes, request)
+    });
+    let http = daemon::http();
+    let connection = http.serve_connection_with_upgrades(TokioIo::new(secured), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = &mut connection => result,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(error, "a connection broke off");
+    }
+}
+
+/// Hears from pods that they listen, until shutdown. What they say is a hint: the pod is asked itself.
+async fn hear(listener: TcpListener, activator: Activator, shutdown: CancellationToken) {
+    let connections = TaskTracker::new();
+    while let Some(stream) = daemon::accept(&listener, &shutdown).await {
+        let (activator, shutdown) = (activator.clone(), shutdown.clone());
+        connections.spawn(async move {
+            let mut line = String::new();
+            let mut reader = BufReader::with_capacity(MOST_TOLD as usize, stream.take(MOST_TOLD));
+            tokio::select! {
+                heard = tokio::time::timeout(TELLING_TIMEOUT, reader.read_line(&mut line)) => {
+                    if matches!(heard, Ok(Ok(_))) {
+                        activator.told(line.trim_end());
+                    }
+                }
+                () = shutdown.cancelled() => {}
+            }
+        });
+    }
+    connections.close();
+    connections.wait().await;
+}
