@@ -15,9 +15,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 async fn serve(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let listen = async |address: SocketAddr, flag: &str| {
-        TcpListener::bind(address)
-            .await
-            .with_context(|| format!("listen on {address}: is another knative running? ({flag} 0 takes a free port)"))
+        TcpListener::bind(address).await.with_context(|| {
+            format!("listen on {address}: is another knative running? ({flag} 0 takes a free port)")
+        })
     };
     let calls = listen(SocketAddr::new(flags.bind_address, flags.secure_port), "--secure-port").await?;
     let ready = listen(SocketAddr::new(flags.bind_address, flags.ready_port), "--ready-port").await?;

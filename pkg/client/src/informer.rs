@@ -77,12 +77,11 @@ impl Informers {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let api: Api<K> = Api::all(self.client.clone());
-        let config = config().labels(label);
-        let start = move || watcher::watcher(api.clone(), config.clone()).map(|event| prune_event(event, |_| {}));
+        let events = crate::watcher(api, config().labels(label)).map(|event| prune_event(event, |_| {}));
         let cache = Cache::default();
         let (kept, outages, shutdown) = (cache.clone(), self.outages.clone(), self.shutdown.clone());
         let task = format!("the cache of {} with {label}", K::plural(&()));
-        self.tasks.spawn(task, async move { follow(kept, start, &outages, &shutdown).await });
+        self.tasks.spawn(task, async move { follow(kept, events, &outages, &shutdown).await });
         cache
     }
 

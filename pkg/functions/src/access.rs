@@ -10,6 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -22,11 +23,13 @@ const DENIED_FOR: Duration = Duration::from_secs(2);
 const MOST_ANSWERS: usize = 10_000;
 
 type Question = ([u8; 32], Key);
+/// Who it is that may, or why they may not.
+type Verdict = Result<Arc<str>, Refusal>;
 
 /// Asks the API server, and remembers what it said.
 pub struct Access {
     client: Client,
-    answers: Mutex<HashMap<Question, (Instant, Option<Refusal>)>>,
+    answers: Mutex<HashMap<Question, (Instant, Verdict)>>,
 }
 
 impl Access {
@@ -35,12 +38,12 @@ impl Access {
         Access { client, answers: Mutex::default() }
     }
 
-    /// Whether whoever shows these headers may call a function.
+    /// Who shows these headers, if they may call a function.
     ///
     /// # Errors
     ///
     /// Why not.
-    pub async fn check(&self, headers: &HeaderMap, function: &Key) -> Result<(), Refusal> {
+    pub async fn check(&self, headers: &HeaderMap, function: &Key) -> Verdict {
         let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
             let message = format!("a call needs a bearer token for the audience {AUDIENCE}");
@@ -53,10 +56,10 @@ impl Access {
         if let Some((until, answer)) = self.answers.lock().get(&question)
             && *until > now
         {
-            return answer.clone().map_or(Ok(()), Err);
+            return answer.clone();
         }
         let answer = self.ask(token, function).await?;
-        let kept_for = if answer.is_none() { ALLOWED_FOR } else { DENIED_FOR };
+        let kept_for = if answer.is_ok() { ALLOWED_FOR } else { DENIED_FOR };
         let mut answers = self.answers.lock();
         if answers.len() >= MOST_ANSWERS {
             answers.retain(|_, (until, _)| *until > now);
@@ -64,17 +67,24 @@ impl Access {
         if answers.len() < MOST_ANSWERS {
             answers.insert(question, (now + kept_for, answer.clone()));
         }
-        answer.map_or(Ok(()), Err)
+        answer
     }
 
-    /// The refusal, if they may not; an error if that could not be found out.
-    async fn ask(&self, token: &str, function: &Key) -> Result<Option<Refusal>, Refusal> {
+    /// Who it is, or why they may not; an error if that could not be found out.
+    async fn ask(&self, token: &str, function: &Key) -> Result<Verdict, Refusal> {
         let unknown = |error: kube::Error| {
             tracing::warn!(%error, "cannot ask who may call");
-            Refusal::for_now(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "it cannot be found out who asks")
+            Refusal::for_now(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ServiceUnavailable",
+                "it cannot be found out who asks",
+            )
         };
         let review = TokenReview {
-            spec: TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![AUDIENCE.to_owned()]) },
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                audiences: Some(vec![AUDIENCE.to_owned()]),
+            },
             ..TokenReview::default()
         };
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
@@ -82,18 +92,22 @@ impl Access {
         let status = review.status.unwrap_or_default();
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
             let message = format!("the token is not valid for the audience {AUDIENCE}");
-            return Ok(Some(Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)));
+            return Ok(Err(Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)));
         };
         let name = user.username.clone().unwrap_or_default();
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let review = reviews.create(&PostParams::default(), &question(user, function)).await.map_err(unknown)?;
+        let review =
+            reviews.create(&PostParams::default(), &question(user, function)).await.map_err(unknown)?;
         let is_allowed = review.status.is_some_and(|status| status.allowed);
         let message = format!(
             "functions.minik8s.io {:?} is forbidden: User {name:?} cannot create resource \"functions/invoke\" in API group \
              \"minik8s.io\" in the namespace {:?}",
             function.name, function.namespace
         );
-        Ok((!is_allowed).then(|| Refusal::new(StatusCode::FORBIDDEN, "Forbidden", message)))
+        match is_allowed {
+            true => Ok(Ok(name.into())),
+            false => Ok(Err(Refusal::new(StatusCode::FORBIDDEN, "Forbidden", message))),
+        }
     }
 }
 

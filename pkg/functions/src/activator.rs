@@ -52,11 +52,13 @@ const MOST_TRIES: usize = 5;
 /// A body that is not there after this is not waited for.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whoever connected is the API server, handing on who asks.
-#[derive(Debug, Clone, Copy)]
+/// Whoever connected: the API server, handing on who asks, or somebody with a token.
+#[derive(Clone)]
 pub struct Peer {
     /// By its certificate.
     pub is_front_proxy: bool,
+    /// Who holds the connection, once that is known.
+    pub holder: Arc<daemon::Peer>,
 }
 
 /// What every call needs. Clones share it.
@@ -98,7 +100,10 @@ impl Activator {
         Router::new()
             .route("/functions/{namespace}/{name}", any(from_inside))
             .route("/functions/{namespace}/{name}/{*path}", any(from_inside))
-            .route("/apis/minik8s.io/v1/namespaces/{namespace}/functions/{name}/invoke", post(from_api_server))
+            .route(
+                "/apis/minik8s.io/v1/namespaces/{namespace}/functions/{name}/invoke",
+                post(from_api_server),
+            )
             .route("/healthz", get(async || "ok"))
             .route("/readyz", get(is_ready))
             .with_state(self)
@@ -111,7 +116,13 @@ impl Activator {
         })
     }
 
-    async fn answer(&self, function: Key, rest: String, request: Request, is_permitted: bool) -> Response<Body> {
+    async fn answer(
+        &self,
+        function: Key,
+        rest: String,
+        request: Request,
+        is_permitted: bool,
+    ) -> Response<Body> {
         let came = Instant::now();
         let answered = self.try_answer(&function, rest, request, is_permitted, came).await;
         let response = answered.unwrap_or_else(|refusal| answer::refusal(&refusal));
@@ -136,7 +147,10 @@ impl Activator {
         let definition = shared.definition(function);
         let is_public = definition.as_ref().is_some_and(|definition| definition.function.spec.public);
         if !is_permitted && !is_public {
-            self.access.check(request.headers(), function).await?;
+            let user = self.access.check(request.headers(), function).await?;
+            if let Some(peer) = request.extensions().get::<Peer>() {
+                peer.holder.is_user(&user);
+            }
         }
         let definition = definition.ok_or_else(|| {
             let message = format!("functions.minik8s.io {:?} not found", function.name);
@@ -208,7 +222,8 @@ async fn to_source(
         let message = format!("the body is larger than {most} bytes (limits.requestBytes)");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLarge", message)
     };
-    let length = call.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let length =
+        call.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if length.is_some_and(|length: usize| length > most) {
         return Err(too_large());
     }
@@ -264,7 +279,6 @@ async fn to_image(
     }
     Err(no_pod(&definition, None))
 }
-
 
 /// A place in a pod, waited for as long as the function says.
 async fn place(shared: &Arc<Shared>, definition: &Arc<Definition>, came: Instant) -> Result<Seat, Refusal> {

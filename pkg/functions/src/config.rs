@@ -12,7 +12,11 @@ const LEASE: &str = "knative";
 
 /// Runs functions: makes their pods when they are called, and is the only way to them.
 #[derive(Parser)]
-#[command(name = "knative", version, after_help = "Example:\n  knative --kubeconfig /etc/kubernetes/knative.conf \\\n    --tls-cert-file /etc/kubernetes/pki/knative.crt --tls-private-key-file /etc/kubernetes/pki/knative.key")]
+#[command(
+    name = "knative",
+    version,
+    after_help = "Example:\n  knative --kubeconfig /etc/kubernetes/knative.conf \\\n    --tls-cert-file /etc/kubernetes/pki/knative.crt --tls-private-key-file /etc/kubernetes/pki/knative.key"
+)]
 pub struct Flags {
     /// How to reach the apiserver; inside a pod it is not needed.
     #[arg(long)]

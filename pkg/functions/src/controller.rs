@@ -285,7 +285,8 @@ impl Shared {
 
     async fn delete(&self, pod: &Key, at_once: bool) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let parameters = DeleteParams { grace_period_seconds: at_once.then_some(1), ..DeleteParams::default() };
+        let parameters =
+            DeleteParams { grace_period_seconds: at_once.then_some(1), ..DeleteParams::default() };
         loop {
             match pods.delete(&pod.name, &parameters).await {
                 Ok(_) => return,
@@ -293,7 +294,9 @@ impl Shared {
                     self.fleet.lock().is_gone(pod);
                     return;
                 }
-                Err(error) => tracing::debug!(%error, pod = pod.name, "a pod was not deleted, and is tried again"),
+                Err(error) => {
+                    tracing::debug!(%error, pod = pod.name, "a pod was not deleted, and is tried again")
+                }
             }
             tokio::select! {
                 () = tokio::time::sleep(RETRY) => {}
@@ -348,7 +351,8 @@ impl Shared {
         let Some(function) = self.functions.get(key) else { return };
         let Some(definition) = self.definition(key) else { return };
         let (counts, fault) = self.fleet.lock().counts(key);
-        let fault = fault.or_else(|| definition.program().err().map(|message| Fault::new("UnknownRuntime", message)));
+        let fault =
+            fault.or_else(|| definition.program().err().map(|message| Fault::new("UnknownRuntime", message)));
         let Some(status) = status(&function, &definition.revision, counts, fault.as_ref()) else { return };
         if let Some(fault) = &fault
             && function.status.last_error != fault.message
@@ -447,7 +451,10 @@ fn verdict(pod: &Pod) -> Option<Verdict> {
         && HOPELESS.contains(&reason)
     {
         let message = waiting.message.clone().unwrap_or_default();
-        return Some(Verdict::Hopeless(Fault::new(reason, format!("its pod cannot start: {reason}: {message}"))));
+        return Some(Verdict::Hopeless(Fault::new(
+            reason,
+            format!("its pod cannot start: {reason}: {message}"),
+        )));
     }
     match status.phase.as_deref() {
         Some("Failed") => {

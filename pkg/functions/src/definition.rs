@@ -42,9 +42,9 @@ impl Definition {
         if !spec.image.is_empty() {
             return Ok(Program::Image(spec.port.and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT)));
         }
-        runtimes::find(&spec.runtime).map(Program::Source).ok_or_else(|| {
-            format!("there is no runtime {:?}; there are {}", spec.runtime, runtimes::names())
-        })
+        runtimes::find(&spec.runtime)
+            .map(Program::Source)
+            .ok_or_else(|| format!("there is no runtime {:?}; there are {}", spec.runtime, runtimes::names()))
     }
 
     /// What a runtime is given before the first call.
@@ -105,7 +105,8 @@ fn seconds(number: i32) -> Duration {
 fn revision(function: &Function) -> String {
     let spec = &function.spec;
     let uid = &function.metadata.uid;
-    let parts = json!([uid, spec.runtime, spec.code, spec.files, spec.handler, spec.image, spec.port, spec.template]);
+    let parts =
+        json!([uid, spec.runtime, spec.code, spec.files, spec.handler, spec.image, spec.port, spec.template]);
     let digest = ring::digest::digest(&ring::digest::SHA256, parts.to_string().as_bytes());
     hex(&digest.as_ref()[..5])
 }

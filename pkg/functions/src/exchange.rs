@@ -62,7 +62,12 @@ pub enum Sent {
 }
 
 /// Sends a call to a pod, and gives back what is to be answered.
-pub async fn exchange(seat: Seat, request: Request<Body>, definition: Arc<Definition>, is_source: bool) -> Sent {
+pub async fn exchange(
+    seat: Seat,
+    request: Request<Body>,
+    definition: Arc<Definition>,
+    is_source: bool,
+) -> Sent {
     let (answer, answered) = oneshot::channel();
     let tasks = seat.shared.tasks.clone();
     tasks.spawn(async move {
@@ -74,7 +79,9 @@ pub async fn exchange(seat: Seat, request: Request<Body>, definition: Arc<Defini
         let _ = answer.send(sent);
     });
     let fault = || Fault::new("InternalError", "the call broke off");
-    answered.await.unwrap_or_else(|_| Sent::Answered(answer::status(StatusCode::INTERNAL_SERVER_ERROR, &fault())))
+    answered
+        .await
+        .unwrap_or_else(|_| Sent::Answered(answer::status(StatusCode::INTERNAL_SERVER_ERROR, &fault())))
 }
 
 async fn to_source(mut seat: Seat, request: Request<Body>, definition: &Definition) -> Sent {
@@ -96,7 +103,10 @@ async fn to_source(mut seat: Seat, request: Request<Body>, definition: &Definiti
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
             let message = format!("the answer is larger than {most} bytes (limits.responseBytes)");
-            return Sent::Answered(answer::status(StatusCode::BAD_GATEWAY, &Fault::new("AnswerTooLarge", message)));
+            return Sent::Answered(answer::status(
+                StatusCode::BAD_GATEWAY,
+                &Fault::new("AnswerTooLarge", message),
+            ));
         }
         Ok(Err(_)) => return failed(seat, Unanswered::Broken).await,
         Err(_) => return Sent::Answered(timed_out(definition)),
@@ -112,7 +122,10 @@ async fn to_source(mut seat: Seat, request: Request<Body>, definition: &Definiti
         StatusCode::UNAUTHORIZED => {
             // Somebody else's pod has its address now, or it is one of before our key changed.
             seat.outcome = Outcome::Lost;
-            answer::status(StatusCode::BAD_GATEWAY, &Fault::new("StrangePod", "the function's pod does not know us"))
+            answer::status(
+                StatusCode::BAD_GATEWAY,
+                &Fault::new("StrangePod", "the function's pod does not know us"),
+            )
         }
         status => answer::status(status, &Fault::said(&body)),
     })
@@ -133,7 +146,7 @@ async fn failed(mut seat: Seat, unanswered: Unanswered) -> Sent {
         Unanswered::NotSent(request) => {
             // It goes, whatever became of it.
             seat.outcome = Outcome::Lost;
-            Sent::NotSent(request)
+            Sent::NotSent(*request)
         }
         Unanswered::Broken => {
             let fault = last_words(&seat.link).await;
@@ -154,7 +167,8 @@ async fn last_words(link: &Link) -> Fault {
 
 fn timed_out(definition: &Definition) -> Response<Body> {
     let seconds = definition.timeout().as_secs();
-    let message = format!("function {:?} did not answer within {seconds} s (timeoutSeconds)", definition.key.name);
+    let message =
+        format!("function {:?} did not answer within {seconds} s (timeoutSeconds)", definition.key.name);
     answer::status(StatusCode::GATEWAY_TIMEOUT, &Fault::new("TimedOut", message))
 }
 

@@ -176,7 +176,8 @@ impl Fleet {
     pub fn undefined(&mut self, key: &Key) {
         self.faults.remove(key);
         let Some(mut desk) = self.desks.remove(key) else { return };
-        let refusal = Refusal::new(StatusCode::NOT_FOUND, "NotFound", format!("function {:?} was deleted", key.name));
+        let refusal =
+            Refusal::new(StatusCode::NOT_FOUND, "NotFound", format!("function {:?} was deleted", key.name));
         desk.refuse_all(&refusal);
         desk.remove_all(&mut self.actions);
     }
@@ -225,7 +226,11 @@ impl Fleet {
             self.faults.insert(key.clone(), (link.definition.revision.clone(), fault.clone()));
             desk.start_failed(now);
             if !desk.has_ready() {
-                desk.refuse_all(&Refusal { status: StatusCode::INTERNAL_SERVER_ERROR, fault, retry_after: None });
+                desk.refuse_all(&Refusal {
+                    status: StatusCode::INTERNAL_SERVER_ERROR,
+                    fault,
+                    retry_after: None,
+                });
             }
         }
         self.actions.push(Action::Delete { pod: link.pod.clone(), at_once: true });
@@ -271,7 +276,8 @@ impl Fleet {
     /// Looks at functions that it is time for. When to look again.
     pub fn look(&mut self, now: Instant) -> Option<Instant> {
         let is_due = |desk: &Desk| desk.look_again.is_some_and(|at| at <= now);
-        let due: Vec<Key> = self.desks.iter().filter(|(_, desk)| is_due(desk)).map(|(key, _)| key.clone()).collect();
+        let due: Vec<Key> =
+            self.desks.iter().filter(|(_, desk)| is_due(desk)).map(|(key, _)| key.clone()).collect();
         due.iter().for_each(|key| self.plan(key, now));
         self.desks.values().filter_map(|desk| desk.look_again).min()
     }

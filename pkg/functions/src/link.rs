@@ -80,7 +80,7 @@ pub struct Link {
 /// Why a call had no answer.
 pub enum Unanswered {
     /// It was certainly not sent.
-    NotSent(Request<Body>),
+    NotSent(Box<Request<Body>>),
     /// It may have been.
     Broken,
 }
@@ -163,11 +163,14 @@ impl Link {
     }
 
     async fn load(&self, sender: &mut SendRequest<Body>, source: String) -> Result<(), Fault> {
-        let broken = |error: &dyn std::fmt::Display| Fault::new("LoadFailed", format!("the pod did not take the source: {error}"));
+        let broken = |error: &dyn std::fmt::Display| {
+            Fault::new("LoadFailed", format!("the pod did not take the source: {error}"))
+        };
         let request = self.request("/load", source.into()).map_err(|error| broken(&error))?;
         let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = answer.status();
-        let said = Limited::new(answer.into_body(), MOST_SAID).collect().await.map_err(|error| broken(&error))?;
+        let said =
+            Limited::new(answer.into_body(), MOST_SAID).collect().await.map_err(|error| broken(&error))?;
         match status.is_success() {
             true => Ok(()),
             false => Err(Fault::said(&said.to_bytes())),
@@ -176,14 +179,14 @@ impl Link {
 
     /// A request that a runtime takes.
     pub fn request(&self, path: &'static str, body: Bytes) -> http::Result<Request<Body>> {
-        Request::post(path)
-            .header(header::HOST, "function")
-            .header(TOKEN, &self.token)
-            .body(Body::from(body))
+        Request::post(path).header(header::HOST, "function").header(TOKEN, &self.token).body(Body::from(body))
     }
 
     /// Sends a request, over a connection of before if there is one. The connection can be kept when the answer is read.
-    pub async fn send(&self, mut request: Request<Body>) -> Result<(Response<Incoming>, SendRequest<Body>), Unanswered> {
+    pub async fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<(Response<Incoming>, SendRequest<Body>), Unanswered> {
         loop {
             let kept = self.idle.lock().pop();
             let is_new = kept.is_none();
@@ -191,12 +194,12 @@ impl Link {
                 Some(sender) => sender,
                 None => match self.connect().await {
                     Some(sender) => sender,
-                    None => return Err(Unanswered::NotSent(request)),
+                    None => return Err(Unanswered::NotSent(Box::new(request))),
                 },
             };
             if sender.ready().await.is_err() {
                 if is_new {
-                    return Err(Unanswered::NotSent(request));
+                    return Err(Unanswered::NotSent(Box::new(request)));
                 }
                 continue;
             }
@@ -204,7 +207,7 @@ impl Link {
                 Ok(answer) => return Ok((answer, sender)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if !is_new => request = unsent,
-                    Some(unsent) => return Err(Unanswered::NotSent(unsent)),
+                    Some(unsent) => return Err(Unanswered::NotSent(Box::new(unsent))),
                     None => return Err(Unanswered::Broken),
                 },
             }

@@ -125,7 +125,14 @@ mod tests {
         let (key, now) = (Key::new("a", "f"), Instant::now());
         metrics.called(&key, StatusCode::OK, Duration::from_millis(20));
         let after = |milliseconds| Some(now + Duration::from_millis(milliseconds));
-        let times = Times { wanted: after(0), created: after(7), bound: after(5), addressed: after(40), connected: after(120), ready: after(124) };
+        let times = Times {
+            wanted: after(0),
+            created: after(7),
+            bound: after(5),
+            addressed: after(40),
+            connected: after(120),
+            ready: after(124),
+        };
         metrics.started(&times);
         let phases = phases(&times).expect("all of them").map(|phase| phase.as_millis());
         assert_eq!(phases, [7, 0, 33, 80, 4], "a binding heard of before the create was answered");

@@ -141,7 +141,8 @@ mod tests {
     fn built(spec: Value) -> Value {
         let function = json!({"metadata": {"namespace": "a", "name": "f", "uid": "u"}, "spec": spec});
         let definition = Definition::new(Arc::new(serde_json::from_value(function).expect("a function")));
-        serde_json::to_value(pod(&definition, "f-1", "secret", "192.0.2.1:10271").expect("a pod")).expect("JSON")
+        serde_json::to_value(pod(&definition, "f-1", "secret", "192.0.2.1:10271").expect("a pod"))
+            .expect("JSON")
     }
 
     #[test]
@@ -161,9 +162,15 @@ mod tests {
         assert_eq!(pod["metadata"]["labels"][FUNCTION], "f", "it cannot pretend to be another's");
         let spec = &pod["spec"];
         assert_eq!((&spec["nodeSelector"]["disk"], &spec["restartPolicy"]), (&json!("ssd"), &json!("Never")));
-        let [own, other] = spec["containers"].as_array().expect("containers").as_slice() else { panic!("{spec}") };
-        assert_eq!((&own["name"], &own["image"], &other["name"]), (&json!("function"), &json!("minik8s.io/python:3"), &json!("proxy")));
-        let names: Vec<&str> = own["env"].as_array().into_iter().flatten().filter_map(|env| env["name"].as_str()).collect();
+        let [own, other] = spec["containers"].as_array().expect("containers").as_slice() else {
+            panic!("{spec}")
+        };
+        assert_eq!(
+            (&own["name"], &own["image"], &other["name"]),
+            (&json!("function"), &json!("minik8s.io/python:3"), &json!("proxy"))
+        );
+        let names: Vec<&str> =
+            own["env"].as_array().into_iter().flatten().filter_map(|env| env["name"].as_str()).collect();
         assert_eq!(names, ["FUNCTION_TOKEN_SHA256", "FUNCTION_PORT", "FUNCTION_READY", "A"]);
         assert_eq!(own["resources"]["limits"], json!({"cpu": "1", "memory": "256Mi"}));
         assert_eq!(own["securityContext"]["runAsNonRoot"], true);

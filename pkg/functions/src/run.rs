@@ -7,20 +7,20 @@ use crate::controller::{self, Parts, Shared};
 use crate::fleet::Fleet;
 use crate::pod::{FUNCTION, PodKey};
 use crate::tls::{Tls, is_front_proxy};
+use axum::Router;
 use client::{ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder};
+use daemon::{Connection, ConnectionLimits, Doors, Watched};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use kube::Client;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
 
 /// What a pod tells is no longer than this, and takes no longer.
 const MOST_TOLD: u64 = 128;
@@ -160,11 +160,12 @@ async fn serve(
     shutdown: CancellationToken,
     drained: CancellationToken,
 ) {
+    let doors = Doors::new(ConnectionLimits::default());
     let routes = activator.routes();
     let (tls, connections) = (Arc::new(tls), TaskTracker::new());
-    while let Some(stream) = daemon::accept(&listener, &shutdown).await {
+    while let Some(connection) = doors.accept(&listener, &shutdown).await {
         let (tls, routes, shutdown) = (tls.clone(), routes.clone(), shutdown.clone());
-        connections.spawn(async move { serve_one(stream, &tls, routes, shutdown).await });
+        connections.spawn(async move { serve_one(connection, &tls, routes, &shutdown).await });
     }
     drop(listener);
     connections.close();
@@ -172,27 +173,19 @@ async fn serve(
     drained.cancel();
 }
 
-async fn serve_one(stream: TcpStream, tls: &Tls, routes: axum::Router, shutdown: CancellationToken) {
-    let Some(secured) = daemon::secure(&tls.acceptor(), stream).await else { return };
-    let peer = Peer { is_front_proxy: is_front_proxy(&secured) };
-    let routes = TowerToHyperService::new(routes);
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        hyper::service::Service::call(&routes, request)
-    });
-    let http = daemon::http();
-    let connection = http.serve_connection_with_upgrades(TokioIo::new(secured), service);
-    tokio::pin!(connection);
-    let result = tokio::select! {
-        result = &mut connection => result,
-        () = shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = result {
-        tracing::debug!(error, "a connection broke off");
+async fn serve_one(connection: Connection<Watched>, tls: &Tls, routes: Router, shutdown: &CancellationToken) {
+    let Some(secured) = connection.secure(&tls.acceptor()).await else { return };
+    let holder = secured.peer().clone();
+    let peer = Peer { is_front_proxy: is_front_proxy(secured.io()), holder };
+    if peer.is_front_proxy {
+        peer.holder.is_of_cluster();
     }
+    let answering = move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        let answering = routes.clone().oneshot(request);
+        async move { answering.await.unwrap_or_else(|never| match never {}) }
+    };
+    secured.serve(answering, shutdown).await;
 }
 
 /// Hears from pods that they listen, until shutdown. What they say is a hint: the pod is asked itself.

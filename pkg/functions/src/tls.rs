@@ -10,7 +10,6 @@ use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -57,7 +56,7 @@ impl Tls {
 }
 
 /// Whether whoever connected is the API server, handing on who asks.
-pub fn is_front_proxy(stream: &TlsStream<TcpStream>) -> bool {
+pub fn is_front_proxy<Io>(stream: &TlsStream<Io>) -> bool {
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let own = certificates.first().and_then(|certificate| pki::Facts::from_der(certificate).ok());
     own.is_some_and(|facts| facts.common_name == pki::FRONT_PROXY_CLIENT)
@@ -68,7 +67,8 @@ fn changed(path: &Path) -> Option<SystemTime> {
 }
 
 fn acceptor(files: &Files) -> Result<TlsAcceptor, Error> {
-    let read = |path: &Path| std::fs::read(path).map_err(|error| Error::File(path.to_owned(), error.to_string()));
+    let read =
+        |path: &Path| std::fs::read(path).map_err(|error| Error::File(path.to_owned(), error.to_string()));
     let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, Error> {
         let text = read(path)?;
         let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();

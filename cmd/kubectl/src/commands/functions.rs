@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 /// What `register` and `update` are told.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  kubectl register add.py\n  kubectl register greet.js\n  kubectl register folder/")]
+#[command(
+    after_help = "Examples:\n  kubectl register add.py\n  kubectl register greet.js\n  kubectl register folder/"
+)]
 pub struct FileFlags {
     /// The source: a .py or .js file, whose `main(params)` is called, or a folder of them with a main.py or main.js.
     file: PathBuf,
@@ -20,7 +22,9 @@ pub struct FileFlags {
 
 /// What `trigger` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  kubectl trigger add '{\"x\":1,\"y\":2}'\n  kubectl trigger add - < params.json")]
+#[command(
+    after_help = "Examples:\n  kubectl trigger add '{\"x\":1,\"y\":2}'\n  kubectl trigger add - < params.json"
+)]
 pub struct TriggerFlags {
     /// The function.
     name: String,
@@ -65,7 +69,9 @@ pub async fn update(cluster: &ClusterFlags, flags: FileFlags) -> Result<()> {
     check_names(&live, &function)?;
     let source = source_patch(&live, &function);
     let patch = json!({"spec": source}).to_string();
-    connection.send_as(Method::PATCH, &path, "application/merge-patch+json", Some(patch), "application/json").await?;
+    connection
+        .send_as(Method::PATCH, &path, "application/merge-patch+json", Some(patch), "application/json")
+        .await?;
     println!("{} updated", shown(&function));
     Ok(())
 }
@@ -141,7 +147,10 @@ fn function(source: &Path) -> Result<Value> {
         true => folder(source)?,
         false => {
             let runtime = runtime(source).with_context(|| {
-                format!("{}: functions are Python or JavaScript files, NAME.py or NAME.js, or folders", source.display())
+                format!(
+                    "{}: functions are Python or JavaScript files, NAME.py or NAME.js, or folders",
+                    source.display()
+                )
             })?;
             (runtime, json!({"code": read(source)?}))
         }
@@ -211,7 +220,10 @@ mod tests {
             std::fs::write(path, file).expect("written");
         }
         let shop = function(&folder).expect("a function");
-        assert_eq!(shop["spec"], json!({"runtime": "python", "files": {"main.py": "main.py", "lib/prices.py": "lib/prices.py"}}));
+        assert_eq!(
+            shop["spec"],
+            json!({"runtime": "python", "files": {"main.py": "main.py", "lib/prices.py": "lib/prices.py"}})
+        );
         assert_eq!(shown(&shop), "function.minik8s.io/my-shop (name my-shop for My_Shop)");
         let live = json!({"spec": {"files": {"old.py": "", "main.py": ""}}});
         let files = &source_patch(&live, &shop)["files"];

@@ -69,7 +69,11 @@ fn bad_functions_say_why() {
         &function,
         &[
             ("/spec/code", json!(""), "spec.code: Required value"),
-            ("/spec/files", json!({"a.py": ""}), "spec.files: Forbidden: may not be given together with `code`"),
+            (
+                "/spec/files",
+                json!({"a.py": ""}),
+                "spec.files: Forbidden: may not be given together with `code`",
+            ),
             ("/spec/runtime", json!("A B"), "spec.runtime: Invalid value: \"A B\""),
             ("/spec/handler", json!("a-b"), "spec.handler: Invalid value: \"a-b\""),
             ("/spec/handler", json!("a..b"), "spec.handler: Invalid value: \"a..b\""),
@@ -93,7 +97,11 @@ fn bad_functions_say_why() {
     let most = with(&function, "/spec/minReplicas", json!(11));
     check_invalid(
         &most,
-        &[("/spec/maxReplicas", json!(10), "spec.maxReplicas: Invalid value: 10: must be greater than or equal to")],
+        &[(
+            "/spec/maxReplicas",
+            json!(10),
+            "spec.maxReplicas: Invalid value: 10: must be greater than or equal to",
+        )],
     );
     let row_of = |status: Value| row(&with(&function, "/status", status));
     assert_eq!(

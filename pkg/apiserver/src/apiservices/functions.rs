@@ -21,7 +21,7 @@ pub type Known = Mutex<Option<(Instant, Arc<Backend>)>>;
 /// Calls a function.
 pub async fn invoke(server: &Arc<Server>, request: Forwarded<'_>, body: Incoming) -> Result<Answer> {
     let backend = activator(server);
-    backend.forward(server, request.info, request.user, request.parts, body.boxed_unsync()).await
+    backend.forward(server, request.info, request.parts, body.boxed_unsync()).await
 }
 
 fn activator(server: &Server) -> Arc<Backend> {

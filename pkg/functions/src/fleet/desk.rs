@@ -287,7 +287,8 @@ impl Desk {
     }
 
     fn replicas(&self) -> Vec<Replica> {
-        let replica = |slot: &Slot| Replica { phase: slot.phase, in_flight: slot.in_flight, since: slot.since };
+        let replica =
+            |slot: &Slot| Replica { phase: slot.phase, in_flight: slot.in_flight, since: slot.since };
         self.slots.iter().map(replica).collect()
     }
 }

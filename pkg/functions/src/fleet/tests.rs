@@ -29,12 +29,15 @@ impl Table {
 
     fn created(&mut self) -> Vec<Arc<Link>> {
         let actions = self.fleet.take_actions().into_iter();
-        actions.filter_map(|action| if let Action::Create(link) = action { Some(link) } else { None }).collect()
+        actions
+            .filter_map(|action| if let Action::Create(link) = action { Some(link) } else { None })
+            .collect()
     }
 
     fn deleted(&mut self) -> Vec<(Key, bool)> {
         let actions = self.fleet.take_actions().into_iter();
-        let deleted = |action| if let Action::Delete { pod, at_once } = action { Some((pod, at_once)) } else { None };
+        let deleted =
+            |action| if let Action::Delete { pod, at_once } = action { Some((pod, at_once)) } else { None };
         actions.filter_map(deleted).collect()
     }
 
@@ -53,7 +56,9 @@ fn definition(spec: serde_json::Value) -> Arc<Definition> {
     let mut function: api::kinds::minik8s::Function = serde_json::from_value(function).expect("a function");
     let spec = &mut function.spec;
     spec.runtime = "python".to_owned();
-    for (field, default) in [(&mut spec.concurrency, 1), (&mut spec.idle_seconds, 30), (&mut spec.limits.queue_length, 10)] {
+    for (field, default) in
+        [(&mut spec.concurrency, 1), (&mut spec.idle_seconds, 30), (&mut spec.limits.queue_length, 10)]
+    {
         if *field == 0 {
             *field = default;
         }
@@ -188,7 +193,8 @@ fn a_namespace_has_only_so_many_pods() {
     assert_eq!(table.created().len(), 2);
     let other = json!({"metadata": {"namespace": "a", "name": "g", "uid": "v"}, "spec": {"code": "x", "runtime": "python",
         "concurrency": 1, "limits": {"queueLength": 1}}});
-    table.definition = Arc::new(Definition::new(Arc::new(serde_json::from_value(other).expect("a function"))));
+    table.definition =
+        Arc::new(Definition::new(Arc::new(serde_json::from_value(other).expect("a function"))));
     let mut refused = table.waits();
     assert_eq!(refused.try_recv().expect("told").err().expect("refused").fault.reason, "TooManyPods");
 }

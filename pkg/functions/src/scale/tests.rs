@@ -10,8 +10,11 @@ fn bounds(concurrency: usize, min: usize, max: usize) -> Bounds {
 
 /// A function with calls of 10 ms and starts of 300 ms.
 fn observed(bounds: Bounds, waiting: usize, replicas: &[(Phase, usize, u64)], now: Instant) -> Observed {
-    let replica =
-        |(phase, in_flight, age): &(Phase, usize, u64)| Replica { phase: *phase, in_flight: *in_flight, since: now - ms(*age) };
+    let replica = |(phase, in_flight, age): &(Phase, usize, u64)| Replica {
+        phase: *phase,
+        in_flight: *in_flight,
+        since: now - ms(*age),
+    };
     let replicas: Vec<Replica> = replicas.iter().map(replica).collect();
     let in_flight: usize = replicas.iter().map(|replica| replica.in_flight).sum();
     Observed {

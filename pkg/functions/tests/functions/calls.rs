@@ -32,7 +32,10 @@ async fn a_function_answers_from_zero_and_goes_back_to_zero() {
     });
     let status = status.await;
     assert_eq!(status.url, "https://knative.kube-system.svc/functions/default/add");
-    assert_eq!((status.conditions[0].type_.as_str(), status.conditions[0].status.as_str()), ("Ready", "True"));
+    assert_eq!(
+        (status.conditions[0].type_.as_str(), status.conditions[0].status.as_str()),
+        ("Ready", "True")
+    );
     ok(&caller.call("add", r#"{"x":0,"y":0}"#).await, "0");
     let page = functions.metrics.page();
     let counted = "function_calls_total{namespace=\"default\",function=\"add\",code=\"200\"} 3";
@@ -117,7 +120,9 @@ async fn who_comes_back_takes_on_the_pods_of_before() {
     functions.register("pid", "import os\ndef main(params):\n    return os.getpid()\n").await;
     let before = functions.caller().await.call("pid", "").await;
     // A call that is under way when the program is told to end is answered.
-    functions.register("slow", "import time\ndef main(params):\n    time.sleep(1)\n    return 'done'\n").await;
+    functions
+        .register("slow", "import time\ndef main(params):\n    time.sleep(1)\n    return 'done'\n")
+        .await;
     let caller = functions.caller().await;
     let slow = tokio::spawn(async move { caller.try_call("slow", "").await });
     functions.runs(2).await;
@@ -140,7 +145,10 @@ async fn only_who_may_invoke_a_function_calls_it() {
     let token = async |audience: &str| {
         let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}});
-        server.http().post(path, &request).await.expect(201)["status"]["token"].as_str().expect("a token").to_owned()
+        server.http().post(path, &request).await.expect(201)["status"]["token"]
+            .as_str()
+            .expect("a token")
+            .to_owned()
     };
     let (own, other) = (token("functions.minik8s.io").await, token("https://elsewhere").await);
     let call = async |token: &str| {
@@ -152,7 +160,10 @@ async fn only_who_may_invoke_a_function_calls_it() {
     assert!(code == 401 && message.contains("functions.minik8s.io"), "{code} {message}");
     assert_eq!(call(&other).await.0, 401);
     let (code, message) = call(&own).await;
-    assert!(code == 403 && message.contains("cannot create resource \"functions/invoke\""), "{code} {message}");
+    assert!(
+        code == 403 && message.contains("cannot create resource \"functions/invoke\""),
+        "{code} {message}"
+    );
     // What is not there is not told to those who may not know.
     let strange = functions.inside(&own).await.expect("connected").call("nothing", "").await;
     assert_eq!(strange.status, StatusCode::FORBIDDEN);
@@ -162,12 +173,18 @@ async fn only_who_may_invoke_a_function_calls_it() {
         caller.path = path;
         caller.call("add", "").await.status
     };
-    let path = |namespace: &str, name: &str| format!("/apis/minik8s.io/v1/namespaces/{namespace}/functions/{name}/invoke");
+    let path = |namespace: &str, name: &str| {
+        format!("/apis/minik8s.io/v1/namespaces/{namespace}/functions/{name}/invoke")
+    };
     assert_eq!(pretending(path).await, StatusCode::UNAUTHORIZED);
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "edit"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}]});
-    server.http().post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", &role).await.expect(201);
+    server
+        .http()
+        .post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", &role)
+        .await
+        .expect(201);
     eventually("the refusal is forgotten", || async { (call(&own).await.0 == 200).then_some(()) }).await;
     functions.patch("add", json!({"public": true})).await;
     assert_eq!(call("").await.0, 200, "a public function needs no token");
@@ -191,7 +208,12 @@ async fn a_function_in_javascript_answers_too() {
     functions.register_with("sum", json!({"code": code, "runtime": "nodejs"})).await;
     let caller = functions.caller().await;
     ok(&caller.call("sum", r#"{"x":1,"y":2}"#).await, r#"{"sum":3}"#);
-    functions.register_with("throws", json!({"code": "exports.main = () => { throw new Error('no'); }", "runtime": "nodejs"})).await;
+    functions
+        .register_with(
+            "throws",
+            json!({"code": "exports.main = () => { throw new Error('no'); }", "runtime": "nodejs"}),
+        )
+        .await;
     let answered = caller.call("throws", "").await;
     assert!(answered.status == 500 && answered.message().contains("Error: no"), "{answered:?}");
 }

@@ -91,7 +91,10 @@ async fn a_source_that_cannot_be_loaded_is_the_callers_answer() {
         (!status.last_error.is_empty()).then_some(status)
     });
     let status = status.await;
-    assert_eq!((status.conditions[0].status.as_str(), status.conditions[0].reason.as_str()), ("False", "ImportFailed"));
+    assert_eq!(
+        (status.conditions[0].status.as_str(), status.conditions[0].reason.as_str()),
+        ("False", "ImportFailed")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,13 +104,25 @@ async fn a_queue_is_bounded_and_nobody_waits_without_end() {
     let code = "import time\ndef main(p):\n    time.sleep(3)\n    return 1\n";
     functions.register_with("slow", json!({"code": code, "maxReplicas": 1, "limits": limits})).await;
     let caller = functions.caller().await;
-    let calls: Vec<_> = (0..2).map(|_| tokio::spawn({ let caller = caller.clone(); async move { caller.call("slow", "").await } })).collect();
+    let calls: Vec<_> = (0..2)
+        .map(|_| {
+            tokio::spawn({
+                let caller = caller.clone();
+                async move { caller.call("slow", "").await }
+            })
+        })
+        .collect();
     eventually("one is under way", || async {
         (functions.functions().get("slow").await.expect("there").status.ready_replicas == 1).then_some(())
     })
     .await;
     let mut answers = Vec::new();
-    for call in (0..4).map(|_| caller.call("slow", "")).collect::<futures::stream::FuturesUnordered<_>>().collect::<Vec<_>>().await {
+    for call in (0..4)
+        .map(|_| caller.call("slow", ""))
+        .collect::<futures::stream::FuturesUnordered<_>>()
+        .collect::<Vec<_>>()
+        .await
+    {
         answers.push(call.status.as_u16());
     }
     for call in calls {
@@ -129,5 +144,3 @@ async fn an_unknown_runtime_is_said_before_anybody_calls() {
     let status = functions.functions().get("old").await.expect("there").status;
     assert_eq!(status.conditions[0].reason, "UnknownRuntime");
 }
-
-

@@ -3,7 +3,7 @@
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::{WatchStreamExt, watcher::Config};
 use kube::{Api, Client, ResourceExt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -34,8 +34,8 @@ impl Node {
     /// Runs pods until the task is dropped.
     pub async fn run(self: Arc<Node>, client: Client) {
         let pods: Api<Pod> = Api::all(client.clone());
-        let config = watcher::Config::default().labels("minik8s.io/function");
-        let mut events = Box::pin(watcher(pods, config).default_backoff().applied_objects());
+        let config = Config::default().labels("minik8s.io/function");
+        let mut events = Box::pin(client::watcher(pods, config).default_backoff().applied_objects());
         let mut stops: HashMap<String, oneshot::Sender<()>> = HashMap::new();
         while let Ok(Some(pod)) = events.try_next().await {
             let name = pod.name_any();
@@ -43,7 +43,9 @@ impl Node {
                 if let Some(stop) = stops.remove(&name) {
                     let _ = stop.send(());
                 }
-            } else if !stops.contains_key(&name) && pod.status.as_ref().is_none_or(|status| status.pod_ip.is_none()) {
+            } else if !stops.contains_key(&name)
+                && pod.status.as_ref().is_none_or(|status| status.pod_ip.is_none())
+            {
                 let (stop, stopped) = oneshot::channel();
                 stops.insert(name, stop);
                 tokio::spawn(run_pod(self.clone(), client.clone(), pod, stopped));
@@ -57,7 +59,9 @@ async fn run_pod(node: Arc<Node>, client: Client, pod: Pod, stopped: oneshot::Re
     // What has no node is deleted without a grace period.
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
-    let request = http::Request::post(path).header("content-type", "application/json").body(binding.to_string().into_bytes());
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(binding.to_string().into_bytes());
     let bound = client.request_text(request.expect("a request")).await;
     assert!(bound.is_ok(), "{bound:?}");
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
@@ -81,7 +85,8 @@ async fn run_pod(node: Arc<Node>, client: Client, pod: Pod, stopped: oneshot::Re
             true
         }
     };
-    let ended: ExitStatus = match tokio::time::timeout(std::time::Duration::from_secs(3), child.wait()).await {
+    let ended: ExitStatus = match tokio::time::timeout(std::time::Duration::from_secs(3), child.wait()).await
+    {
         Ok(ended) => ended.expect("it has ended"),
         Err(_) => {
             let _ = kill(pid, Signal::SIGKILL);
@@ -113,7 +118,10 @@ fn command(pod: &Pod, address: &str, folder: &Path) -> Command {
             command
         }
         _ => {
-            let program = format!("import sys; sys.path.insert(0, {:?}); import minik8s_runtime", format!("{IMAGES}/python"));
+            let program = format!(
+                "import sys; sys.path.insert(0, {:?}); import minik8s_runtime",
+                format!("{IMAGES}/python")
+            );
             let mut command = Command::new("/usr/bin/python3");
             command.args(["-I", "-S", "-u", "-B", "-c", &program]);
             command

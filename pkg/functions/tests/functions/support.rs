@@ -63,7 +63,8 @@ impl Functions {
         let read = |file: &str| std::fs::read_to_string(server.data_dir().join(file)).expect("a file");
         let authority = pki::Authority::load(&read("ca.crt"), &read("ca.key")).expect("the authority");
         let names = ["knative.kube-system.svc".to_owned()];
-        pki::ensure_activator(server.data_dir(), &authority, &names, jiff::Timestamp::now()).expect("a certificate");
+        pki::ensure_activator(server.data_dir(), &authority, &names, jiff::Timestamp::now())
+            .expect("a certificate");
         let node = Arc::new(Node::default());
         let running = tokio::spawn(node.clone().run(server.admin()));
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -76,7 +77,8 @@ impl Functions {
     /// Ends knative and starts it again at the same address.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let calls = eventually("the port is free", || async { TcpListener::bind(self.address).await.ok() }).await;
+        let calls =
+            eventually("the port is free", || async { TcpListener::bind(self.address).await.ok() }).await;
         let ready = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         self.address = calls.local_addr().expect("an address");
         let kubeconfig = self.server.kubeconfig(self.server.address(), "system:knative", &[]);
@@ -100,7 +102,8 @@ impl Functions {
         let config = Config { metrics: self.metrics.clone(), ..Config::from(flags) };
         let shutdown = CancellationToken::new();
         let ends = shutdown.clone();
-        let running = tokio::spawn(async move { functions::run(config, calls, ready, ends).await.expect("it runs") });
+        let running =
+            tokio::spawn(async move { functions::run(config, calls, ready, ends).await.expect("it runs") });
         self.running = Some((shutdown, running));
         eventually("it leads", || async {
             let mut caller = self.inside("").await?;
@@ -163,7 +166,8 @@ impl Functions {
     /// Whoever calls through the API server.
     pub async fn caller(&self) -> Caller {
         let read = |file: &str| std::fs::read(self.server.data_dir().join(file)).expect("a file");
-        let certificate = CertificateDer::from_pem_slice(&read("front-proxy-client.crt")).expect("a certificate");
+        let certificate =
+            CertificateDer::from_pem_slice(&read("front-proxy-client.crt")).expect("a certificate");
         let key = PrivateKeyDer::from_pem_slice(&read("front-proxy-client.key")).expect("a key");
         let sender = self.connect(Some((certificate, key))).await.expect("connected");
         let path = |namespace: &str, name: &str| {
@@ -179,13 +183,18 @@ impl Functions {
         Some(Caller { sender, path: |namespace, name| format!("/functions/{namespace}/{name}"), token })
     }
 
-    async fn connect(&self, identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>) -> Option<SendRequest<Body>> {
+    async fn connect(
+        &self,
+        identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    ) -> Option<SendRequest<Body>> {
         let mut roots = rustls::RootCertStore::empty();
         let authority = std::fs::read(self.server.data_dir().join("ca.crt")).expect("the authority");
         roots.add(CertificateDer::from_pem_slice(&authority).expect("a certificate")).expect("a root");
         let config = rustls::ClientConfig::builder().with_root_certificates(roots);
         let mut config = match identity {
-            Some((certificate, key)) => config.with_client_auth_cert(vec![certificate], key).expect("an identity"),
+            Some((certificate, key)) => {
+                config.with_client_auth_cert(vec![certificate], key).expect("an identity")
+            }
             None => config.with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -226,7 +235,8 @@ impl Caller {
         let header = |name: &str| {
             answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
         };
-        let (status, is_cold, timing) = (answer.status(), header("x-cold-start") == "true", header("server-timing"));
+        let (status, is_cold, timing) =
+            (answer.status(), header("x-cold-start") == "true", header("server-timing"));
         let body = answer.into_body().collect().await.ok()?.to_bytes();
         Some(Answered { status, body: String::from_utf8_lossy(&body).into_owned(), is_cold, timing })
     }
