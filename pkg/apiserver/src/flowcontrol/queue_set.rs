@@ -20,6 +20,7 @@
 //! A queue without requests has no state. Pure: time is handed in, and whoever waits is a `W` that is handed back.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
 
 /// How long a request is taken to last where nothing is known of its queue; in seconds.
@@ -50,7 +51,7 @@ pub struct QueueSet<W> {
     /// How many seats may be taken.
     limit: u32,
     /// Those that have requests.
-    queues: HashMap<usize, Queue<W>>,
+    queues: HashMap<usize, Queue<W>, BuildHasherDefault<Spread>>,
     /// The start of the queue that was served last.
     progress: f64,
     executing: usize,
@@ -128,6 +129,24 @@ pub struct Seated {
     charged: f64,
 }
 
+/// Hashes the numbers of queues, which nobody can choose.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.0 = (self.0 ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// How many seats are wanted at once.
 #[derive(Debug, Default)]
 struct Demand {
@@ -143,7 +162,7 @@ impl<W> QueueSet<W> {
         QueueSet {
             queuing: queuing.map(Queuing::possible),
             limit,
-            queues: HashMap::new(),
+            queues: HashMap::default(),
             progress: 0.0,
             executing: 0,
             waiting: 0,
@@ -172,9 +191,9 @@ impl<W> QueueSet<W> {
             };
         };
         let (index, progress) = (self.choose(queuing, flow), self.progress);
-        let is_new = self.queues.get(&index).is_none_or(|queue| queue.executing == 0);
-        let fits = self.waiting == 0 && self.fits(is_new, seats);
-        let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
+        let known = self.queues.get(&index);
+        let (executing, length) = known.map_or((0, 0), |queue| (queue.executing, queue.waiting.len()));
+        let fits = self.waiting == 0 && self.fits(executing == 0, seats);
         if !fits && length >= queuing.length_limit {
             return Arrival::Refused(Refusal::QueueFull);
         }
