@@ -31,10 +31,11 @@ pub enum FaultKind {
 }
 
 impl Fault {
-    /// For people; nothing where the server has said enough.
+    /// For people: the field, and what is wrong with it where the server has not said enough.
     pub fn text(&self) -> String {
+        let field = &self.field;
         match &self.kind {
-            FaultKind::Unknown => "unknown field".to_owned(),
+            FaultKind::Unknown => format!("unknown field {field:?}"),
             FaultKind::Type(expected, found) => {
                 let hint = match (*expected, found) {
                     (TEXT, Value::Bool(_) | Value::Number(_)) => format!(": quote it: \"{found}\""),
@@ -43,10 +44,10 @@ impl Fault {
                     }
                     _ => String::new(),
                 };
-                format!("expected {expected}, found {}{hint}", shown(found))
+                format!("{field}: expected {expected}, found {}{hint}", shown(found))
             }
-            FaultKind::Text(why) => why.clone(),
-            FaultKind::Said => String::new(),
+            FaultKind::Text(why) => format!("{field}: {why}"),
+            FaultKind::Said => field.clone(),
         }
     }
 
@@ -235,12 +236,13 @@ mod tests {
     fn check(message: &str, details: Value, object: Value, expected: &[(&str, &str)]) {
         let (code, reason) = (400, "BadRequest".to_owned());
         let refusal = Refusal { code, reason, message: message.to_owned(), details };
-        let faults = faults_of(&refusal, &object);
-        let found: Vec<(String, String)> =
-            faults.into_iter().map(|fault| (fault.field.clone(), fault.text())).collect();
-        let expected: Vec<(String, String)> =
-            expected.iter().map(|(field, text)| ((*field).to_owned(), (*text).to_owned())).collect();
-        assert_eq!(found, expected, "{message}");
+        let found: Vec<String> = faults_of(&refusal, &object).iter().map(Fault::text).collect();
+        let text = |(field, text): &(&str, &str)| match *text {
+            "unknown field" => format!("unknown field {field:?}"),
+            "" => (*field).to_owned(),
+            text => format!("{field}: {text}"),
+        };
+        assert_eq!(found, expected.iter().map(text).collect::<Vec<String>>(), "{message}");
     }
 
     #[test]

@@ -225,11 +225,7 @@ impl Manifests {
             };
             let hint = schema.and_then(|schema| schemas::suggestion(schema, &fault.field));
             let hint = hint.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default();
-            let text = match fault.text() {
-                text if text.is_empty() => text,
-                text => format!(": {text}"),
-            };
-            lines.push(format!("{}: {}{text}{hint}", manifest.document.at(&fault.field), fault.field));
+            lines.push(format!("{}: {}{hint}", manifest.document.at(&fault.field), fault.text()));
         }
         if !faults.is_empty() && faults.iter().all(|fault| fault.replaces_the_refusal(refusal)) {
             return format!("error: {}", lines.join("\nerror: "));

@@ -23,6 +23,61 @@ async fn a_kind_that_has_moved_is_found() {
     run_script(script).await;
 }
 
+/// As somebody meets it who writes YAML by hand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_a_file_is_said_by_line_and_with_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut script = Command::new("sh");
+    script.env("KUBECTL", env!("CARGO_BIN_EXE_kubectl")).current_dir(folder.path()).arg("-ec").arg(
+        r#"pod() { printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: c\n    image: i\n    %s\n' "$1"; }
+        refuses() { for verb in apply create; do
+            if said=$("$KUBECTL" $verb -f f.yaml 2>&1); then echo "$verb took it: $said"; exit 1; fi
+            case $said in *"$1"*) ;; *) echo "$verb says: $said"; echo "and not: $1"; exit 1 ;; esac
+            case $said in *'Go struct'*|*valueUnstructured*) echo "$verb speaks Go: $said"; exit 1 ;; esac
+        done; }
+        pod 'env: [{name: a, value: true}]' >f.yaml
+        refuses 'error: f.yaml:8:21: spec.containers[0].env[0].value: expected a text, found true: quote it: "true"'
+        pod 'env: [{name: a, value: 8080}]' >f.yaml
+        refuses 'found 8080: quote it: "8080"'
+        pod 'ports: [{containerPort: "80"}]' >f.yaml
+        refuses 'f.yaml:8:14: spec.containers[0].ports[0].containerPort: expected a number, found "80": write it without quotes: 80'
+        pod 'resources: {limits: {memory: lots}}' >f.yaml
+        refuses 'f.yaml:8:26: spec.containers[0].resources.limits.memory: "lots" is not a quantity, such as 500m, 1.5 or 200Mi'
+        pod 'imagee: x' >f.yaml
+        refuses 'unknown field "spec.containers[0].imagee" (did you mean "image"?)'
+        printf 'apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n  key: plain text\n' >f.yaml
+        refuses 'f.yaml:5:3: data.key: "plain text" is not base64: wrong at byte 5 (plain text goes into stringData)'"#,
+    );
+    run_script(script).await;
+}
+
+/// `My_App` and `my-app` are two names, although Kubernetes has room for one of them only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_done_to_an_object_that_was_made_under_another_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut script = Command::new("sh");
+    script.env("KUBECTL", env!("CARGO_BIN_EXE_kubectl")).current_dir(folder.path()).arg("-ec").arg(
+        r#"file() { printf 'kind: ConfigMap\nmetadata: {name: %s}\ndata: {a: "%s"}\n' "$1" "$2" >"$1.yaml"; }
+        file my-app 1; file My_App 2
+        "$KUBECTL" apply -f my-app.yaml
+        uid=$("$KUBECTL" get cm my-app -o 'jsonpath={.metadata.uid}')
+        for words in 'apply -f' 'create -f' 'replace -f' 'delete -f' 'get -f' 'describe -f' 'diff -f' 'label a=b -f' \
+            'annotate a=b -f' 'patch -p {} -f' 'wait --for=create -f'; do
+            if said=$("$KUBECTL" $words My_App.yaml 2>&1); then echo "$words: $said"; exit 1; fi
+        done
+        for words in 'delete cm' 'get cm' 'describe cm' 'label a=b cm'; do
+            if said=$("$KUBECTL" $words My_App 2>&1); then echo "$words: $said"; exit 1; fi
+        done
+        [ "$("$KUBECTL" get cm my-app -o 'jsonpath={.metadata.uid} {.data.a} {.metadata.labels}')" = "$uid 1 " ]
+        "$KUBECTL" delete -f my-app.yaml
+        "$KUBECTL" apply -f My_App.yaml
+        if "$KUBECTL" delete -f my-app.yaml; then exit 1; fi
+        "$KUBECTL" get cm My_App -o name | grep -qx configmap/my-app
+        "$KUBECTL" delete -f My_App.yaml"#,
+    );
+    run_script(script).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prefix_describes_all_whose_names_start_with_it() {
     let mut script = Command::new("sh");
