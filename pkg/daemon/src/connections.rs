@@ -28,7 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// A failing accept (too many open files) is tried again after this, when others may have closed theirs.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -199,6 +199,11 @@ impl Peer {
         }
     }
 
+    /// Completes when others need its place.
+    pub(crate) fn ended(&self) -> WaitForCancellationFutureOwned {
+        self.ended.clone().cancelled_owned()
+    }
+
     /// Its socket is closed.
     pub(crate) fn left(&self) {
         let holder = self.holder.lock();
@@ -366,6 +371,28 @@ fn log(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt;
+
+    /// As HTTP hands it on when it is upgraded.
+    #[tokio::test]
+    async fn who_must_make_room_is_told_whoever_has_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let doors = Doors::new(ConnectionLimits { most: 8, ..ConnectionLimits::small() });
+        let shutdown = CancellationToken::new();
+        let (mut clients, mut taken) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            clients.push(TcpStream::connect(address).await.unwrap());
+            let connection = doors.accept(&listener, &shutdown).await.unwrap();
+            connection.peer().is_user("mallory");
+            taken.push(connection);
+        }
+        // A quarter of eight is for one user.
+        for (number, mut connection) in taken.into_iter().enumerate() {
+            let read = tokio::time::timeout(Duration::from_millis(100), connection.io.read_u8()).await;
+            assert_eq!(read.is_ok_and(|read| read.is_err()), number < 2, "connection {number}");
+        }
+    }
 
     #[test]
     fn a_source_is_an_address_or_a_network() {

@@ -6,23 +6,27 @@ use bytes::Bytes;
 use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use std::any::Any;
-use std::io::{IoSlice, Result};
+use std::io::{ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 /// A socket that tells what comes and what does not go. It counts as a connection until it is dropped.
 pub struct Watched {
     socket: TcpStream,
     peer: Arc<Peer>,
+    /// Others need its place: whoever waits for bytes of it is told, also after HTTP has handed it on.
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Watched {
     /// The socket of a connection.
     pub(crate) fn new(socket: TcpStream, peer: Arc<Peer>) -> Watched {
-        Watched { socket, peer }
+        let ended = Box::pin(peer.ended());
+        Watched { socket, peer, ended }
     }
 
     fn tell(&self, written: Poll<Result<usize>>) -> Poll<Result<usize>> {
@@ -48,7 +52,13 @@ impl AsyncRead for Watched {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+        match Pin::new(&mut self.socket).poll_read(cx, buffer) {
+            Poll::Ready(read) => read?,
+            Poll::Pending => {
+                ready!(self.ended.as_mut().poll(cx));
+                return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+            }
+        }
         if buffer.filled().len() > before {
             self.peer.heard();
         }
