@@ -30,8 +30,8 @@ pub const COMPONENTS: [Component; 5] = [
     // For whoever has to repair the bindings by which everybody else may do anything.
     Component { file: "super-admin.conf", user: "kubernetes-super-admin", groups: &["system:masters"] },
     Component { file: "controller-manager.conf", user: "system:kube-controller-manager", groups: &[] },
-    Component { file: "knative.conf", user: "system:knative", groups: &[] },
     Component { file: "scheduler.conf", user: "system:kube-scheduler", groups: &[] },
+    Component { file: "knative.conf", user: "system:knative", groups: &[] },
 ];
 
 /// Makes the component's kubeconfig in a directory, unless a good one for that server stands there. Whether it did.
@@ -130,7 +130,7 @@ mod tests {
         let later = now + (300 * 24).hours();
         assert_eq!(
             renew(later),
-            ["admin.conf", "super-admin.conf", "controller-manager.conf", "knative.conf", "scheduler.conf"]
+            ["admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf", "knative.conf"]
         );
         assert!(renew(later).is_empty());
         let text = file::read(&dir.path().join("scheduler.conf")).unwrap().unwrap();
