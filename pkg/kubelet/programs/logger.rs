@@ -21,14 +21,33 @@ mod cri_log;
 
 use cri_log::{Lines, timestamp};
 use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, c_char};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+const O_WRONLY: i32 = 0o1;
+const O_CREAT: i32 = 0o100;
+const O_APPEND: i32 = 0o2000;
 const O_NONBLOCK: i32 = 0o4000;
+const O_CLOEXEC: i32 = 0o2000000;
+const O_PATH: i32 = 0o10000000;
+// Of these each machine has its own.
+#[cfg(target_arch = "aarch64")]
+const O_DIRECTORY: i32 = 0o40000;
+#[cfg(not(target_arch = "aarch64"))]
+const O_DIRECTORY: i32 = 0o200000;
+#[cfg(target_arch = "aarch64")]
+const O_NOFOLLOW: i32 = 0o100000;
+#[cfg(not(target_arch = "aarch64"))]
+const O_NOFOLLOW: i32 = 0o400000;
+/// A log is `<pod>/<container>/<attempt>.log` in the folder of all logs.
+const OWN_PARTS: usize = 3;
 const POLLIN: i16 = 1;
 const POLLOUT: i16 = 4;
 const SIGPIPE: i32 = 13;
@@ -47,6 +66,7 @@ struct PollFd {
 unsafe extern "C" {
     fn poll(fds: *mut PollFd, count: u64, timeout_ms: i32) -> i32;
     fn signal(number: i32, handler: usize) -> usize;
+    fn openat(folder: RawFd, path: *const c_char, flags: i32, ...) -> RawFd;
 }
 
 struct Container {
@@ -75,6 +95,32 @@ struct Client {
 struct Logger {
     containers: BTreeMap<String, Container>,
     clients: Vec<Client>,
+}
+
+/// Opens a log for writing. Its file and the two folders that it is in are never reached by a link: a pod that may write
+/// to the folder of all logs could have us write to any file of the node.
+fn open_log(path: &str) -> std::io::Result<File> {
+    let path = Path::new(path);
+    let root = path.ancestors().nth(OWN_PARTS).ok_or(ErrorKind::InvalidInput)?;
+    let mut at = OpenOptions::new().read(true).custom_flags(O_PATH | O_DIRECTORY).open(root)?;
+    for part in path.strip_prefix(root).map_err(std::io::Error::other)?.parent().into_iter().flatten() {
+        at = open_in(&at, part, O_PATH | O_DIRECTORY)?;
+    }
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let file = open_in(&at, name, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK)?;
+    // A pipe that nobody reads would hold up all containers of the node.
+    if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
+}
+
+fn open_in(folder: &File, name: &OsStr, flags: i32) -> std::io::Result<File> {
+    let name = CString::new(name.as_bytes())?;
+    // SAFETY: the name ends with a NUL byte and lives longer than the call.
+    let opened = unsafe { openat(folder.as_raw_fd(), name.as_ptr(), flags | O_NOFOLLOW | O_CLOEXEC, 0o640) };
+    if opened < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: it was opened just now, and nobody else has it.
+    Ok(unsafe { File::from_raw_fd(opened) })
 }
 
 /// What a place in the list of polled files stands for.
@@ -277,7 +323,7 @@ impl Logger {
 
 impl Container {
     fn open(&mut self) -> std::io::Result<()> {
-        self.log = Some(OpenOptions::new().append(true).create(true).mode(0o640).open(&self.path)?);
+        self.log = Some(open_log(&self.path)?);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use crate::certificates::Certificates;
 use crate::eviction::Thresholds;
 use crate::host::{Dns, Paths};
+use crate::image_access::ImageVerification;
 use crate::node::Machine;
 use crate::pod_network::PodNetwork;
 use crate::provider::PodProvider;
@@ -102,6 +103,10 @@ pub struct Config {
     pub max_pods: u32,
     /// Processes of a pod at most; 0: no limit.
     pub pod_pids_limit: i64,
+    /// Of which images it is verified that a pod may use them.
+    pub image_verification: ImageVerification,
+    /// Kernel parameters that pods may set beside the safe ones.
+    pub allowed_unsafe_sysctls: Vec<String>,
     /// The node's own API; none: it is not served.
     pub server: Option<ServerConfig>,
     /// A log file is rotated when it has this size.
@@ -151,6 +156,8 @@ impl Config {
             cgroup_root: String::new(),
             max_pods: 110,
             pod_pids_limit: 0,
+            image_verification: ImageVerification::default(),
+            allowed_unsafe_sysctls: Vec::new(),
             server: None,
             log_max_bytes: 10 << 20,
             log_max_files: 5,

@@ -4,12 +4,19 @@ use crate::admission::is_label;
 use crate::certificates::Certificates;
 use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig, ServerConfig};
 use crate::eviction::{HARD, Thresholds};
+use crate::image_access::ImageVerification;
+use crate::isolation::is_namespaced;
 use clap::Parser;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Taint;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+const NEVER: &str = "NeverVerify";
+const NEVER_PRELOADED: &str = "NeverVerifyPreloadedImages";
+const NEVER_LISTED: &str = "NeverVerifyAllowlistedImages";
+const ALWAYS: &str = "AlwaysVerify";
 
 const EXAMPLES: &str = "Examples:
   kubelet --kubeconfig /etc/kubernetes/kubelet.conf
@@ -105,6 +112,9 @@ pub struct Flags {
     /// Processes of a pod at most; -1: no limit.
     #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     pub pod_max_pids: i64,
+    /// Kernel parameters that pods may set beside the safe ones: names, or what they begin with and `*`.
+    #[arg(long, value_delimiter = ',', value_parser = sysctl)]
+    pub allowed_unsafe_sysctls: Vec<String>,
     /// The cgroup above those of pods.
     #[arg(long, default_value = "")]
     pub cgroup_root: String,
@@ -120,6 +130,12 @@ pub struct Flags {
     /// ... until it is less full than this.
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub image_gc_low_threshold: u64,
+    /// Of which images it is verified that a pod has the credentials that brought them.
+    #[arg(long, default_value = "NeverVerifyPreloadedImages", value_parser = [NEVER, NEVER_PRELOADED, NEVER_LISTED, ALWAYS])]
+    pub image_pull_credentials_verification_policy: String,
+    /// Images that need no credentials with NeverVerifyAllowlistedImages: names without a tag, or what is before `/*`.
+    #[arg(long, value_delimiter = ',')]
+    pub preloaded_images_verification_allowlist: Vec<String>,
     /// Pods have to go when less than this is left of the node; said twice, the last counts.
     #[arg(long, default_value = HARD, overrides_with = "eviction_hard")]
     pub eviction_hard: Thresholds,
@@ -175,6 +191,15 @@ impl From<Flags> for Config {
             cgroup_root: flags.cgroup_root,
             max_pods: flags.max_pods,
             pod_pids_limit: flags.pod_max_pids.max(0),
+            allowed_unsafe_sysctls: flags.allowed_unsafe_sysctls,
+            image_verification: match flags.image_pull_credentials_verification_policy.as_str() {
+                NEVER => ImageVerification::Never,
+                NEVER_LISTED => {
+                    ImageVerification::NeverAllowlisted(flags.preloaded_images_verification_allowlist)
+                }
+                ALWAYS => ImageVerification::Always,
+                _ => ImageVerification::NeverPreloaded,
+            },
             server: Some(ServerConfig {
                 address: SocketAddr::new(flags.address, flags.port),
                 certificate,
@@ -215,6 +240,15 @@ fn taint(text: &str) -> Result<Taint, String> {
         effect: effect.into(),
         time_added: None,
     })
+}
+
+fn sysctl(text: &str) -> Result<String, String> {
+    if is_namespaced(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "the sysctls {text:?} are not known to be namespaced: those that begin with kernel.shm, kernel.msg, fs.mqueue. or net., and kernel.sem, are"
+    ))
 }
 
 fn no_port(text: &str) -> Result<u16, String> {
@@ -268,6 +302,7 @@ mod tests {
             ("--register-with-taints=k:Often", "NoSchedule"),
             ("--node-labels=-x=1", "key=value"),
             ("--read-only-port=10255", "leave it 0"),
+            ("--allowed-unsafe-sysctls=kernel.msg*,vm.swappiness", "not known to be namespaced"),
             ("--eviction-hard=memory<1Gi", "memory.available<100Mi"),
         ] {
             let error = Flags::try_parse_from(["kubelet", flag]).expect_err("refused").to_string();

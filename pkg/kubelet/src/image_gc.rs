@@ -2,6 +2,7 @@
 
 use crate::error::chain;
 use crate::events::Events;
+use crate::image_access::ImageAccess;
 use crate::runtime::{Image, ImageId, PodView, Runtime};
 use client::EventType;
 use jiff::{SignedDuration, Timestamp};
@@ -35,6 +36,7 @@ struct Known {
 /// What is needed to look after images.
 pub(crate) struct ImageGc {
     pub runtime: Arc<dyn Runtime>,
+    pub access: Option<Arc<ImageAccess>>,
     pub events: Events,
     pub node_name: String,
     pub root: PathBuf,
@@ -71,6 +73,12 @@ impl ImageGc {
     async fn look(&self, known: &mut BTreeMap<ImageId, Known>, now: Timestamp) {
         let (Ok(images), Ok(pods)) = (self.runtime.images().await, self.runtime.pods().await) else { return };
         let used = used(&pods);
+        if let Some(access) = &self.access {
+            let here = images.iter().map(|image| image.id.clone()).collect();
+            if let Err(error) = access.prune(&here, now) {
+                tracing::warn!(%error, "forget who may use images that are gone");
+            }
+        }
         remember(known, &images, &used, now);
         let Ok(disk) = nix::sys::statvfs::statvfs(&self.root) else { return };
         let size = disk.blocks() * disk.fragment_size();

@@ -11,6 +11,7 @@
 
 pub mod admission;
 pub mod allocation;
+mod beneath;
 pub mod certificates;
 mod cleanup;
 pub mod config;
@@ -21,12 +22,15 @@ pub mod flags;
 pub mod hash;
 mod health;
 pub mod host;
+pub mod image_access;
 mod image_gc;
+pub mod isolation;
 pub mod local;
 mod log_rotation;
 pub mod node;
 pub mod objects;
 pub mod plan;
+mod pod_logs;
 pub mod pod_network;
 mod pods;
 pub mod probe;

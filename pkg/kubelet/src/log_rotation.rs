@@ -4,18 +4,24 @@
 //! 0.log ──> 0.log.20261116-120000 ──> 0.log.20261116-120000.gz ──> gone
 //! ```
 
+use crate::beneath::Root;
 use crate::local::PodTable;
+use crate::pod_logs;
 use crate::shared::Shared;
 use crate::worker::pod_ref;
 use jiff::Timestamp;
+use std::ffi::OsStr;
 use std::io::Result;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// How often the sizes are looked at, as upstream.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// What is being packed is called so at the end.
+const HALF: &str = ".tmp";
 
 /// How much of a container's log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,56 +90,52 @@ fn has_long_log(dir: &Path, bytes: u64) -> bool {
 
 /// Moves a log aside, packs those moved before, and removes the oldest.
 fn rotate(log: &Path, limits: Limits, now: Timestamp) -> Result<()> {
-    let older = rotated(log)?;
+    let Some(name) = log.file_name().and_then(OsStr::to_str) else { return Ok(()) };
+    let folder = pod_logs::folder(log)?;
+    let older = rotated(&folder, name)?;
     // The present one and the one that is moved now take two places.
     let kept = limits.files.saturating_sub(2);
     let surplus = older.len().saturating_sub(kept);
-    for (index, path) in older.iter().enumerate() {
+    for (index, other) in older.iter().enumerate() {
         if index < surplus {
-            std::fs::remove_file(path)?;
-        } else if path.extension().is_none_or(|extension| extension != "gz") {
-            pack(path)?;
+            folder.remove(other.as_ref())?;
+        } else if !other.ends_with(".gz") {
+            pack(&folder, other)?;
         }
     }
     let stamp = now.strftime("%Y%m%d-%H%M%S").to_string();
-    std::fs::rename(log, PathBuf::from(format!("{}.{stamp}", log.display())))
+    folder.rename(name.as_ref(), format!("{name}.{stamp}").as_ref())
 }
 
 /// What was moved aside, the oldest first.
-fn rotated(log: &Path) -> Result<Vec<PathBuf>> {
-    let Some((dir, name)) = log.parent().zip(log.file_name()) else { return Ok(Vec::new()) };
-    let prefix = format!("{}.", name.to_string_lossy());
-    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)?
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-        .map(|entry| entry.path())
-        .collect();
+fn rotated(folder: &Root, name: &str) -> Result<Vec<String>> {
+    let prefix = format!("{name}.");
+    let names = folder.names(Path::new(""))?.into_iter().filter_map(|name| name.into_string().ok());
+    let mut found: Vec<String> = names.filter(|other| other.starts_with(&prefix)).collect();
     found.sort();
     // What a crash left half packed is packed again.
-    for half in found.iter().filter(|path| path.extension().is_some_and(|extension| extension == "tmp")) {
-        std::fs::remove_file(half)?;
+    for half in found.iter().filter(|other| other.ends_with(HALF)) {
+        folder.remove(half.as_ref())?;
     }
-    found.retain(|path| path.exists());
+    found.retain(|other| !other.ends_with(HALF));
     Ok(found)
 }
 
-/// The file that a log was before its last rotation: those before it are packed.
-pub(crate) fn before_rotation(log: &Path) -> Option<PathBuf> {
-    let prefix = format!("{}.", log.file_name()?.to_string_lossy());
-    let entries = std::fs::read_dir(log.parent()?).ok()?.flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let plain = names.filter(|name| name.strip_prefix(&prefix).is_some_and(|stamp| !stamp.contains('.')));
-    Some(log.with_file_name(plain.max()?))
+/// The name of the file that a log was before its last rotation: those before it are packed.
+pub(crate) fn before_rotation(folder: &Root, name: &str) -> Option<String> {
+    let prefix = format!("{name}.");
+    let names = folder.names(Path::new("")).ok()?.into_iter().filter_map(|name| name.into_string().ok());
+    names.filter(|name| name.strip_prefix(&prefix).is_some_and(|stamp| !stamp.contains('.'))).max()
 }
 
-fn pack(path: &Path) -> Result<()> {
-    let half = PathBuf::from(format!("{}.tmp", path.display()));
-    let mut encoder =
-        flate2::write::GzEncoder::new(std::fs::File::create(&half)?, flate2::Compression::default());
-    std::io::copy(&mut std::fs::File::open(path)?, &mut encoder)?;
+fn pack(folder: &Root, name: &str) -> Result<()> {
+    let half = format!("{name}{HALF}");
+    let packed = folder.create_new(half.as_ref(), 0o640)?;
+    let mut encoder = flate2::write::GzEncoder::new(packed, flate2::Compression::default());
+    std::io::copy(&mut folder.read(name.as_ref())?, &mut encoder)?;
     encoder.finish()?;
-    std::fs::rename(&half, PathBuf::from(format!("{}.gz", path.display())))?;
-    std::fs::remove_file(path)
+    folder.rename(half.as_ref(), format!("{name}.gz").as_ref())?;
+    folder.remove(name.as_ref())
 }
 
 #[cfg(test)]
@@ -157,5 +159,24 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["0.log", "0.log.19700101-000003.gz", "0.log.19700101-000004"]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_neither_packed_nor_written_to() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, "secret").expect("written");
+        for link in ["0.log.19700101-000001", "1.log.19700101-000001.tmp"] {
+            std::os::unix::fs::symlink(&secret, dir.path().join(link)).expect("a link");
+        }
+        for name in ["0.log", "1.log", "1.log.19700101-000001"] {
+            std::fs::write(dir.path().join(name), "line").expect("written");
+        }
+        let limits = Limits { bytes: 1, files: 5 };
+        let rotate = |name: &str| rotate(&dir.path().join(name), limits, Timestamp::UNIX_EPOCH);
+        assert!(rotate("0.log").is_err());
+        rotate("1.log").expect("what a crash seems to have left is removed");
+        assert_eq!(std::fs::read_to_string(&secret).expect("there"), "secret");
+        assert!(!dir.path().join("0.log.19700101-000001.gz").exists());
     }
 }

@@ -52,6 +52,8 @@ pub struct Data {
     pub data: BTreeMap<String, Vec<u8>>,
     /// Its type, of a Secret.
     pub secret_type: String,
+    /// Which object of its name it is.
+    pub uid: String,
 }
 
 type State = Option<Result<Option<Arc<Data>>, String>>;
@@ -196,10 +198,11 @@ fn config_map(object: ConfigMap) -> Data {
     let mut data: BTreeMap<String, Vec<u8>> =
         object.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.into_bytes())).collect();
     data.extend(object.binary_data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)));
-    Data { data, secret_type: String::new() }
+    Data { data, secret_type: String::new(), uid: object.metadata.uid.unwrap_or_default() }
 }
 
 fn secret(object: Secret) -> Data {
     let data = object.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
-    Data { data, secret_type: object.type_.unwrap_or_default() }
+    let uid = object.metadata.uid.unwrap_or_default();
+    Data { data, secret_type: object.type_.unwrap_or_default(), uid }
 }

@@ -11,7 +11,7 @@
 
 use crate::host::Capacity;
 use crate::node::{Machine, Pressure};
-use crate::runtime::{Error, ExecSpec, Image, PodRef, Session, Usage};
+use crate::runtime::{Error, ExecSpec, Handlers, Image, PodRef, Session, Usage};
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -54,6 +54,8 @@ pub struct Described {
     pub runtime: Result<String, String>,
     /// Whether pods can be attached to the network; if not, why.
     pub network: Result<(), String>,
+    /// What pods can ask for, by the handler of their RuntimeClass; empty: nobody knows.
+    pub handlers: Handlers,
     /// Images.
     pub images: Vec<Image>,
 }

@@ -5,8 +5,10 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::eviction::Evictions;
 use crate::health::Pulse;
-use crate::host::Host;
+use crate::host::{Host, make_private};
+use crate::image_access::ImageAccess;
 use crate::image_gc::{ImageGc, Thresholds};
+use crate::isolation::{AppArmor, Isolation};
 use crate::local::{self, LocalNode};
 use crate::log_rotation;
 use crate::node::{NodeAgent, Settings};
@@ -22,11 +24,12 @@ use crate::server;
 use crate::services::Services;
 use crate::shared::Shared;
 use crate::sources;
-use crate::volumes::Volumes;
+use crate::volumes::{self, Volumes};
 use kube::Client;
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpListener;
@@ -171,6 +174,9 @@ async fn local_node(
     shutdown: &CancellationToken,
 ) -> Result<Arc<LocalNode>, Error> {
     let Parts { client, events, addresses } = parts;
+    if config.simulated.is_none() {
+        lay_out(&config.paths.root)?;
+    }
     let services = Arc::new(Services::new(client.is_some()));
     let host = config.simulated.is_none().then(|| host(config, client, &services, addresses, shutdown));
     let shared = Arc::new(Shared {
@@ -178,13 +184,18 @@ async fn local_node(
         network: network(config).await?,
         events: events.clone(),
         outbox: Arc::default(),
-        facts: RwLock::new(NodeFacts { addresses: addresses.to_vec(), runtime: "containerd".into() }),
+        facts: RwLock::new(NodeFacts {
+            addresses: addresses.to_vec(),
+            runtime: "containerd".into(),
+            ..NodeFacts::default()
+        }),
         pressure: RwLock::default(),
         room: tokio::sync::Notify::new(),
         host,
     });
     let own = local::Settings {
         max_pods: config.max_pods,
+        isolation: Isolation::of_this_machine(&config.allowed_unsafe_sysctls),
         eviction: config.eviction_hard.clone(),
         root: config.paths.root.clone(),
         has_ranges: !config.pod_cidrs.is_empty(),
@@ -203,6 +214,7 @@ async fn local_node(
     tasks.spawn(log_rotation::run(shared.clone(), node.table.clone(), limits, shutdown.clone()));
     let images = Arc::new(ImageGc {
         runtime: shared.runtime.clone(),
+        access: shared.host.as_ref().map(|host| host.image_access.clone()),
         events: shared.events.clone(),
         node_name: config.node_name.clone(),
         root: config.paths.root.clone(),
@@ -220,6 +232,13 @@ async fn local_node(
     };
     tasks.spawn(evictions.run(shutdown.clone()));
     Ok(node)
+}
+
+/// The folder of all that pods have: no other user of the node gets in, and mounts can cross from it into containers.
+fn lay_out(root: &Path) -> Result<(), Error> {
+    let failed = |doing| move |source| Error::File { doing, path: root.to_owned(), source };
+    make_private(root).and_then(|()| make_private(&root.join("pods"))).map_err(failed("make"))?;
+    volumes::share(root).map_err(failed("share the mounts below"))
 }
 
 fn runtime(config: &Config) -> Result<Arc<dyn Runtime>, Error> {
@@ -277,6 +296,8 @@ fn host(
         addresses: RwLock::new(addresses.to_vec()),
         pod_pids_limit: config.pod_pids_limit,
         volumes: Volumes::default(),
+        app_armor: AppArmor::of_this_machine(),
+        image_access: Arc::new(ImageAccess::new(&config.paths.root, config.image_verification.clone())),
     }
 }
 

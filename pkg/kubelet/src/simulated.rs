@@ -4,8 +4,8 @@
 
 use crate::runtime::{
     ContainerId, ContainerSpec, ContainerState, ContainerView, Credentials, Error, Event, ExecSpec, Image,
-    ImageId, PodRef, PodView, Progress, Resources, Runtime, SandboxId, SandboxSpec, SandboxView, Session,
-    Usage,
+    ImageId, PodRef, PodView, Progress, Pulled, Resources, Runtime, SandboxId, SandboxSpec, SandboxView,
+    Session, Usage,
 };
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -255,6 +255,7 @@ impl Runtime for Simulated {
                 labels: spec.labels.clone(),
                 annotations: spec.annotations.clone(),
                 log_path: spec.log_path.clone(),
+                user: None,
                 created_at: Timestamp::now(),
             };
             entry.containers.push(view.clone());
@@ -364,7 +365,7 @@ impl Runtime for Simulated {
         reference: &str,
         _credentials: &[Credentials],
         progress: &(dyn Fn(Progress) + Send + Sync),
-    ) -> Result<Image, Error> {
+    ) -> Result<Pulled, Error> {
         progress(Progress { done_bytes: 1, total_bytes: 1 });
         let image = Image {
             id: ImageId(format!("sha256:{:064x}", crate::hash::fnv(reference.as_bytes()))),
@@ -376,7 +377,7 @@ impl Runtime for Simulated {
             is_pinned: false,
         };
         self.state.lock().images.insert(reference.to_owned(), image.clone());
-        Ok(image)
+        Ok(Pulled { image, by: None })
     }
 
     async fn remove_image(&self, image: &ImageId) -> Result<(), Error> {

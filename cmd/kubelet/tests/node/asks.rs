@@ -136,8 +136,34 @@ fn images_of_a_registry_and_networks_of_others() {
         let pod = machine.until("with", "it is ready", is_ready).await;
         let address = pod["status"]["podIP"].as_str().expect("an address");
         assert!(address.starts_with("10.88.0."), "{address}");
-        machine.delete("with").await;
-        machine.delete("without").await;
+        // The image is here now, but only for those who have what brought it: those who ask, and after a restart.
+        let mut others = json!({"containers": [shell(FOREVER)]});
+        others["containers"][0]["image"] = format!("{}/private:1", registry.address).into();
+        machine.kill();
+        machine.start();
+        machine.until_node("Ready", "True").await;
+        machine.create("others", others.clone()).await;
+        machine
+            .until("others", "it is not let in", |pod| {
+                let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+                let reason = waiting["reason"].as_str().unwrap_or_default();
+                ["ErrImagePull", "ImagePullBackOff"].contains(&reason)
+                    && waiting["message"].as_str().is_some_and(|text| text.contains("pull access denied"))
+            })
+            .await;
+        machine.create_never("never", others.clone()).await;
+        machine
+            .until("never", "it is not let in", |pod| {
+                let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+                waiting["reason"] == "ErrImageNeverPull"
+            })
+            .await;
+        others["imagePullSecrets"] = json!([{"name": "login"}]);
+        machine.create_never("same", others).await;
+        machine.until("same", "it has the credentials", is_ready).await;
+        for name in ["with", "without", "others", "never", "same"] {
+            machine.delete(name).await;
+        }
         machine.nothing_is_left().await;
         let given = std::fs::read_dir(machine.dir("cni-data/others")).expect("a folder").flatten();
         let given: Vec<String> =

@@ -175,7 +175,16 @@ impl Machine {
     }
 
     /// Makes a pod bound to the node; its containers are `busybox` unless they say otherwise.
-    pub async fn create(&self, name: &str, mut spec: Value) {
+    pub async fn create(&self, name: &str, spec: Value) {
+        self.create_with(name, spec, "IfNotPresent").await;
+    }
+
+    /// The same, with images that are never pulled.
+    pub async fn create_never(&self, name: &str, spec: Value) {
+        self.create_with(name, spec, "Never").await;
+    }
+
+    async fn create_with(&self, name: &str, mut spec: Value, pull_policy: &str) {
         spec["nodeName"] = NAME.into();
         // The certificate that the token volume needs is published by the controller manager, which is not here.
         spec["automountServiceAccountToken"] = false.into();
@@ -186,7 +195,7 @@ impl Machine {
                 if container["image"].is_null() {
                     container["image"] = "busybox".into();
                 }
-                container["imagePullPolicy"] = "IfNotPresent".into();
+                container["imagePullPolicy"] = pull_policy.into();
             }
         }
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});

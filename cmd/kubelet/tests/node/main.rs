@@ -3,6 +3,7 @@
 mod asks;
 mod command;
 mod faults;
+mod isolation;
 mod machine;
 mod pods;
 #[path = "../../../../pkg/kubelet/tests/containerd/registry.rs"]

@@ -1,10 +1,13 @@
 //! What a container is made of.
 
 use super::{ContainerContext, Host, dns, env, files, resources, security};
-use crate::runtime::{ContainerSpec, Mount, Propagation};
+use crate::beneath::read_own;
+use crate::runtime::{ContainerSpec, HandlerFeatures, Mount, Propagation};
+use crate::volumes::prepare_sub_path;
 use crate::wake::Wake;
 use crate::worker::{labels, pod_ref};
 use k8s_openapi::api::core::v1::{Pod, VolumeMount};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,11 +21,11 @@ impl Host {
         let ContainerContext { pod, container, attempt, image, .. } = &context;
         let pod_ref = pod_ref(pod);
         let name = &container.name;
-        let security = security::of(pod, container, image, &self.paths.root)?;
+        let security = security::of(pod, container, image, &self.paths.root, &self.app_armor)?;
         let env = env::of(self, &context, wake).await?;
         let mut mounts = Vec::new();
-        for mount in container.volume_mounts.iter().flatten() {
-            mounts.push(self.volume_mount(pod, mount, &env).await?);
+        for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            mounts.push(self.volume_mount(&context, index, mount, &env).await?);
         }
         let message_file = files::make_container_files(&self.paths, &pod_ref, name, *attempt)
             .map_err(|error| format!("make the container's files: {error}"))?;
@@ -67,37 +70,58 @@ impl Host {
 
     async fn volume_mount(
         &self,
-        pod: &Pod,
+        context: &ContainerContext<'_>,
+        index: usize,
         mount: &VolumeMount,
         env: &[(String, String)],
     ) -> Result<Mount, String> {
+        let ContainerContext { pod, container, features, .. } = context;
         let (host_path, read_only_volume) = self.volumes.path(self, pod, &mount.name)?;
         let sub_path = match (&mount.sub_path_expr, &mount.sub_path) {
             (Some(expression), _) if !expression.is_empty() => Some(env::expand_strictly(expression, env)?),
             (_, Some(path)) if !path.is_empty() => Some(path.clone()),
             _ => None,
         };
-        let read_only = mount.read_only == Some(true) || read_only_volume;
+        let propagation = match mount.mount_propagation.as_deref() {
+            Some("HostToContainer") => Propagation::HostToContainer,
+            Some("Bidirectional") => Propagation::Bidirectional,
+            _ => Propagation::None,
+        };
+        let recursive_read_only = is_recursive_read_only(mount, *features)?;
         let host_path = match sub_path {
             None => host_path,
-            Some(path) => crate::volumes::sub_path(&host_path, &path, mount.read_only == Some(true))
-                .map_err(|error| {
+            Some(path) => {
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                let place = self.paths.sub_path(uid, &mount.name, &container.name, index);
+                self.mount_sub_path(host_path, path, place.clone(), propagation).await.map_err(|error| {
+                    // What is there, and what is wrong with it, is the node's business.
+                    let (volume, container) = (&mount.name, &container.name);
+                    tracing::warn!(pod = pod.metadata.name, container, volume, %error, "prepare a subPath");
                     format!(
-                        "failed to prepare subPath for volumeMount \"{}\" of container: {error}",
-                        mount.name
+                        "failed to prepare subPath for volumeMount \"{volume}\" of container \"{container}\""
                     )
-                })?,
+                })?;
+                place
+            }
         };
         Ok(Mount {
             host_path,
             container_path: absolute(&mount.mount_path),
-            read_only,
-            propagation: match mount.mount_propagation.as_deref() {
-                Some("HostToContainer") => Propagation::HostToContainer,
-                Some("Bidirectional") => Propagation::Bidirectional,
-                _ => Propagation::None,
-            },
+            read_only: mount.read_only == Some(true) || read_only_volume,
+            recursive_read_only,
+            propagation,
         })
+    }
+
+    async fn mount_sub_path(
+        &self,
+        volume: PathBuf,
+        path: String,
+        place: PathBuf,
+        propagation: Propagation,
+    ) -> std::io::Result<()> {
+        let prepare = move || prepare_sub_path(&volume, &path, &place, propagation);
+        tokio::task::spawn_blocking(prepare).await.map_err(std::io::Error::other)?
     }
 
     /// `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf`, shared by the containers of a pod.
@@ -128,7 +152,7 @@ impl Host {
             }
             let file = dir.join(file);
             // Containers that run have this very file mounted, so it is written in place.
-            if std::fs::read_to_string(&file).ok().as_ref() != Some(&text) {
+            if !holds(&file, &text) {
                 std::fs::write(&file, text)?;
             }
             mounts.push(plain(file, path));
@@ -137,15 +161,82 @@ impl Host {
     }
 }
 
+/// Whether a file holds this text. Containers may have written to it, as much as they liked.
+fn holds(file: &Path, text: &str) -> bool {
+    let read = read_own(file).and_then(|file| {
+        let mut found = Vec::new();
+        file.take(text.len() as u64 + 1).read_to_end(&mut found).map(|_| found)
+    });
+    read.is_ok_and(|found| found == text.as_bytes())
+}
+
 fn plain(host_path: PathBuf, container_path: &str) -> Mount {
-    Mount {
-        host_path,
-        container_path: absolute(container_path),
-        read_only: false,
-        propagation: Propagation::None,
+    Mount { host_path, container_path: absolute(container_path), ..Mount::default() }
+}
+
+/// Whether what is mounted below a mount cannot be written to either. An error: that is asked for and cannot be.
+pub(crate) fn is_recursive_read_only(mount: &VolumeMount, features: HandlerFeatures) -> Result<bool, String> {
+    let mode = match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => return Ok(false),
+        Some(mode) => mode,
+    };
+    let requested = format!("volume \"{}\" requested recursive read-only mode, but it is", mount.name);
+    if mount.read_only != Some(true) {
+        return Err(format!("{requested} not read-only"));
+    }
+    if let Some(propagation) = mount.mount_propagation.as_ref().filter(|propagation| *propagation != "None") {
+        return Err(format!("{requested} not compatible with propagation \"{propagation}\""));
+    }
+    match (mode, features.recursive_read_only_mounts) {
+        ("Enabled", false) => Err(format!("{requested} not supported by the runtime")),
+        ("Enabled" | "IfPossible", supported) => Ok(supported),
+        (other, _) => Err(format!("unknown recursive read-only mode \"{other}\"")),
     }
 }
 
 fn absolute(path: &str) -> PathBuf {
     Path::new("/").join(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn recursive_read_only_is_given_or_refused() {
+        let check = |fields: Value, supported: bool, expected: Result<bool, &str>| {
+            let mut mount = json!({"name": "v", "mountPath": "/v", "readOnly": true});
+            mount.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let features =
+                HandlerFeatures { recursive_read_only_mounts: supported, ..HandlerFeatures::default() };
+            let found = is_recursive_read_only(&serde_json::from_value(mount).unwrap(), features);
+            let expected = expected.map_err(|why| {
+                format!("volume \"v\" requested recursive read-only mode, but it is not {why}")
+            });
+            assert_eq!(found, expected, "{fields}");
+        };
+        let mode = |mode: &str| json!({"recursiveReadOnly": mode});
+        check(json!({}), true, Ok(false));
+        check(mode("Disabled"), true, Ok(false));
+        check(mode("IfPossible"), true, Ok(true));
+        check(mode("IfPossible"), false, Ok(false));
+        check(mode("Enabled"), true, Ok(true));
+        check(mode("Enabled"), false, Err("supported by the runtime"));
+        check(json!({"recursiveReadOnly": "Enabled", "readOnly": false}), true, Err("read-only"));
+        let both = json!({"recursiveReadOnly": "Enabled", "mountPropagation": "HostToContainer"});
+        check(both, true, Err("compatible with propagation \"HostToContainer\""));
+    }
+
+    #[test]
+    fn a_file_that_a_container_has_grown_is_not_read_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hosts");
+        assert!(!holds(&file, "text"));
+        std::fs::write(&file, "text").unwrap();
+        assert!(holds(&file, "text") && !holds(&file, "tex") && !holds(&file, "texts"));
+        // Larger than memory, without a byte on the disk.
+        std::fs::File::create(&file).unwrap().set_len(1 << 40).unwrap();
+        assert!(!holds(&file, "text"));
+    }
 }

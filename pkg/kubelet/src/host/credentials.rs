@@ -1,6 +1,7 @@
 //! What a pod brings to pull its images with: the Secrets it names.
 
 use super::Host;
+use crate::image_access::{PullSecret, SecretSource};
 use crate::objects::Kind;
 use crate::runtime::Credentials;
 use crate::wake::Wake;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Those for the registry of an image, in order.
-pub(super) async fn of(host: &Host, pod: &Pod, reference: &str) -> Vec<Credentials> {
+pub(super) async fn of(host: &Host, pod: &Pod, reference: &str) -> Vec<PullSecret> {
     let secrets = pod.spec.as_ref().and_then(|spec| spec.image_pull_secrets.as_ref());
     let mut found = Vec::new();
     let nobody = Arc::new(Wake::default());
@@ -24,11 +25,18 @@ pub(super) async fn of(host: &Host, pod: &Pod, reference: &str) -> Vec<Credentia
                 continue;
             }
         };
-        if let Some(config) = data.data.get(".dockerconfigjson") {
-            found.extend(in_config(&parse(config)["auths"], reference));
+        let listed = if let Some(config) = data.data.get(".dockerconfigjson") {
+            in_config(&parse(config)["auths"], reference)
         } else if let Some(config) = data.data.get(".dockercfg") {
-            found.extend(in_config(&parse(config), reference));
-        }
+            in_config(&parse(config), reference)
+        } else {
+            continue;
+        };
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        found.extend(listed.into_iter().map(|credentials| PullSecret {
+            source: SecretSource::new(namespace, &secret.name, &data.uid, &credentials),
+            credentials,
+        }));
     }
     found
 }

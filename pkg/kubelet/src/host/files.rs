@@ -1,13 +1,18 @@
 //! Where things of pods are on the node's disk, and the links that others expect.
 
+use crate::pod_logs;
 use crate::runtime::{ContainerId, PodRef};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use std::fs::DirBuilder;
 use std::io::Result;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
 
 /// The folder of what there was to say of pods that have ended.
 const LAST_STATUSES: &str = "last-statuses";
+
+/// The permissions of folders with things that are not everybody's.
+const PRIVATE: u32 = 0o750;
 
 /// Where things are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +34,11 @@ impl Paths {
     /// A volume of a pod; `plugin` as upstream writes it, such as `kubernetes.io~empty-dir`.
     pub fn volume(&self, uid: &str, plugin: &str, name: &str) -> PathBuf {
         self.pod(uid).join("volumes").join(plugin).join(name)
+    }
+
+    /// Where a sub-path of a volume is mounted for a container, by the number of its mount; as upstream.
+    pub fn sub_path(&self, uid: &str, volume: &str, container: &str, index: usize) -> PathBuf {
+        self.pod(uid).join("volume-subpaths").join(volume).join(container).join(index.to_string())
     }
 
     /// The last words of a container.
@@ -56,14 +66,20 @@ impl Paths {
     }
 }
 
-/// The folders that a pod's things go into.
+/// The folders that a pod's things go into. There are Secrets among them: nobody else of the node's users comes in.
 pub(super) fn make_pod_dirs(paths: &Paths, pod: &Pod) -> Result<()> {
     let pod = crate::worker::pod_ref(pod);
     let dir = paths.pod(&pod.uid);
-    for dir in [dir.clone(), dir.join("volumes"), dir.join("containers"), paths.logs(&pod)] {
-        std::fs::create_dir_all(dir)?;
+    for dir in [&dir, &dir.join("volumes"), &dir.join("containers")] {
+        make_private(dir)?;
     }
     Ok(())
+}
+
+/// Makes a folder that only its owner and its group get into, also where it has been another's.
+pub(crate) fn make_private(dir: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(PRIVATE).create(dir)?;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(PRIVATE))
 }
 
 /// An empty file that anybody may write, for a container's last words; and the folder of its log.
@@ -76,9 +92,7 @@ pub(super) fn make_container_files(paths: &Paths, pod: &PodRef, name: &str, atte
         std::fs::write(&file, b"")?;
     }
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666))?;
-    if let Some(dir) = paths.log(pod, name, attempt).parent() {
-        std::fs::create_dir_all(dir)?;
-    }
+    pod_logs::make_folder(&paths.log(pod, name, attempt))?;
     Ok(file)
 }
 
@@ -99,18 +113,22 @@ pub(super) fn kept_log(paths: &Paths, pod: &PodRef, id: &str) -> Option<PathBuf>
     let entries = std::fs::read_dir(&paths.container_logs).ok()?;
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let link = names.filter(|name| name.starts_with(&prefix)).find(|name| name.ends_with(&suffix))?;
-    std::fs::read_link(paths.container_logs.join(link)).ok()
+    let log = std::fs::read_link(paths.container_logs.join(link)).ok()?;
+    // Others may write there, too: what is not a log of this pod is none.
+    let own = log.strip_prefix(paths.logs(pod)).ok()?;
+    let is_plain = own.components().all(|part| matches!(part, Component::Normal(_)));
+    (is_plain && own.components().count() == 2).then_some(log)
 }
 
 pub(super) fn remove_log(paths: &Paths, pod: &PodRef, name: &str, attempt: u32, id: &ContainerId) {
     let log = paths.log(pod, name, attempt);
     let _ = std::fs::remove_file(paths.link(pod, name, id));
-    let Some(dir) = log.parent() else { return };
     // Rotated ones are `0.log.20261116-120000` and `….gz`.
     let prefix = format!("{attempt}.log");
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            let _ = std::fs::remove_file(entry.path());
+    if let Ok(folder) = pod_logs::folder(&log) {
+        let names = folder.names(Path::new("")).unwrap_or_default();
+        for name in names.iter().filter(|name| name.to_string_lossy().starts_with(&prefix)) {
+            let _ = folder.remove(name);
         }
     }
     let _ = std::fs::remove_file(paths.message_file(&pod.uid, name, attempt));

@@ -20,10 +20,13 @@ pub(crate) mod resources;
 mod sandbox;
 mod security;
 
+pub(crate) use container::is_recursive_read_only;
 pub(crate) use fields::{FieldContext, resource};
 
+use crate::image_access::{ImageAccess, PullSecret};
+use crate::isolation::AppArmor;
 use crate::objects::Objects;
-use crate::runtime::{ContainerId, Credentials, Image, PodRef};
+use crate::runtime::{ContainerId, HandlerFeatures, Image, PodRef};
 use crate::services::Services;
 use crate::volumes::{MountError, Volumes};
 use crate::wake::Wake;
@@ -35,6 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use files::Paths;
+pub(crate) use files::make_private;
 
 /// Where names are looked up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,6 +80,10 @@ pub struct Host {
     pub pod_pids_limit: i64,
     /// The volumes of pods.
     pub volumes: Volumes,
+    /// The kernel's AppArmor.
+    pub app_armor: AppArmor,
+    /// Who may use which image.
+    pub(crate) image_access: Arc<ImageAccess>,
 }
 
 /// What a container's configuration is made from.
@@ -90,6 +98,8 @@ pub(crate) struct ContainerContext<'a> {
     pub addresses: Vec<String>,
     /// Its image.
     pub image: &'a Image,
+    /// What the runtime of its pod can do.
+    pub features: HandlerFeatures,
 }
 
 impl Host {
@@ -104,7 +114,7 @@ impl Host {
     }
 
     /// The credentials that a pod brings for an image.
-    pub(crate) async fn pull_credentials(&self, pod: &Pod, reference: &str) -> Vec<Credentials> {
+    pub(crate) async fn pull_credentials(&self, pod: &Pod, reference: &str) -> Vec<PullSecret> {
         credentials::of(self, pod, reference).await
     }
 

@@ -26,6 +26,10 @@ impl Host {
         ] {
             pod_labels.insert(key.into(), value.clone().unwrap_or_default());
         }
+        let handler = self.handler(spec.runtime_class_name.as_deref()).await?;
+        if spec.host_users == Some(false) {
+            return Err(format!("RuntimeClass handler {handler:?} does not support user namespaces"));
+        }
         Ok(SandboxSpec {
             attempt: 0,
             hostname: if is_host { String::new() } else { name },
@@ -35,7 +39,7 @@ impl Host {
             share_processes: spec.share_process_namespace == Some(true),
             cgroup_parent: resources::cgroup(pod, &self.cgroup_root),
             resources: resources::of_pod(pod, self.pod_pids_limit),
-            handler: self.handler(spec.runtime_class_name.as_deref()).await?,
+            handler,
             sysctls: sysctls.into_iter().flatten().map(|sysctl| (sysctl.name, sysctl.value)).collect(),
             labels: pod_labels,
             annotations,

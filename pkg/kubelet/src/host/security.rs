@@ -1,11 +1,18 @@
 //! What a container may do: its own security context over its pod's.
 
+use crate::isolation::AppArmor;
 use crate::runtime::{Image, Seccomp, Security};
 use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile};
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// Works it out. An error: it may not run like this.
-pub(super) fn of(pod: &Pod, container: &Container, image: &Image, root: &Path) -> Result<Security, String> {
+pub(super) fn of(
+    pod: &Pod,
+    container: &Container,
+    image: &Image,
+    root: &Path,
+    app_armor: &AppArmor,
+) -> Result<Security, String> {
     let whole = pod.spec.as_ref().and_then(|spec| spec.security_context.clone()).unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(whole.run_as_user);
@@ -24,21 +31,38 @@ pub(super) fn of(pod: &Pod, container: &Container, image: &Image, root: &Path) -
         group: own.run_as_group.or(whole.run_as_group),
         must_be_non_root: non_root,
         supplemental_groups: groups,
+        only_these_groups: whole.supplemental_groups_policy.as_deref() == Some("Strict"),
         add_capabilities: capabilities.add.unwrap_or_default(),
         drop_capabilities: capabilities.drop.unwrap_or_default(),
         read_only_root: own.read_only_root_filesystem == Some(true),
         no_new_privileges: own.allow_privilege_escalation == Some(false),
-        seccomp: if privileged { Seccomp::Unconfined } else { profile(seccomp, root) },
+        seccomp: if privileged { Seccomp::Unconfined } else { profile(seccomp, root)? },
+        app_armor: if privileged { None } else { app_armor.profile(pod, container)? },
         unmasked_proc: own.proc_mount.as_deref() == Some("Unmasked"),
     })
 }
 
-fn profile(profile: Option<&SeccompProfile>, root: &Path) -> Seccomp {
-    match profile.map(|profile| (profile.type_.as_str(), profile.localhost_profile.as_deref())) {
-        Some(("RuntimeDefault", _)) => Seccomp::RuntimeDefault,
-        Some(("Localhost", Some(file))) => Seccomp::Localhost(root.join("seccomp").join(file)),
-        _ => Seccomp::Unconfined,
+fn profile(profile: Option<&SeccompProfile>, root: &Path) -> Result<Seccomp, String> {
+    let Some(profile) = profile else { return Ok(Seccomp::Unconfined) };
+    let file = profile.localhost_profile.as_deref().filter(|file| !file.is_empty());
+    match (profile.type_.as_str(), file) {
+        ("Unconfined", _) => Ok(Seccomp::Unconfined),
+        ("RuntimeDefault", _) => Ok(Seccomp::RuntimeDefault),
+        ("Localhost", Some(file)) if is_below(file) => {
+            Ok(Seccomp::Localhost(root.join("seccomp").join(file)))
+        }
+        ("Localhost", Some(file)) => {
+            Err(format!("seccomp profile {file:?} is not below the node's folder of them"))
+        }
+        ("Localhost", None) => {
+            Err("localhostProfile must be set if seccompProfile type is Localhost.".to_owned())
+        }
+        (other, _) => Err(format!("seccomp profile type {other:?} is not supported")),
     }
+}
+
+fn is_below(file: &str) -> bool {
+    Path::new(file).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 fn check_non_root(pod: &Pod, container: &Container, image: &Image, user: Option<i64>) -> Result<(), String> {
@@ -85,7 +109,13 @@ mod tests {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {
             "securityContext": whole, "containers": [{"name": "c", "securityContext": own}]}}))
         .expect("a pod");
-        of(&pod, &pod.spec.as_ref().expect("a spec").containers[0], image, Path::new("/k"))
+        of(
+            &pod,
+            &pod.spec.as_ref().expect("a spec").containers[0],
+            image,
+            Path::new("/k"),
+            &AppArmor::default(),
+        )
     }
 
     #[test]
@@ -99,6 +129,21 @@ mod tests {
         assert_eq!((made.user, made.supplemental_groups), (Some(2), vec![5, 7]));
         assert!(made.no_new_privileges && made.seccomp == Seccomp::RuntimeDefault);
         assert_eq!(made.drop_capabilities, ["ALL"]);
+    }
+
+    #[test]
+    fn a_profile_that_is_none_is_refused() {
+        let of = |profile: Value| of_context(json!({"seccompProfile": profile}), json!(null), &image(None));
+        let file = of(json!({"type": "Localhost", "localhostProfile": "a/b.json"})).expect("a file");
+        assert_eq!(file.seccomp, Seccomp::Localhost("/k/seccomp/a/b.json".into()));
+        for bad in [
+            json!({"type": "Localhost"}),
+            json!({"type": "Localhost", "localhostProfile": "../x"}),
+            json!({"type": "Localhost", "localhostProfile": "/etc/x"}),
+            json!({"type": "Strict"}),
+        ] {
+            assert!(of(bad.clone()).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::admission::{self, Rejection};
 use crate::allocation::{self, Verdict, event_message};
 use crate::eviction::Thresholds;
 use crate::health::{BEAT, Pulse};
+use crate::isolation::{self, Isolation};
 use crate::node::{Machine, amounts};
 use crate::plan::Ending;
 use crate::provider::{Change, Described, Log, PodProvider, Running};
@@ -51,6 +52,8 @@ const RUNTIME_ANSWERS: Duration = Duration::from_secs(10);
 pub(crate) struct Settings {
     /// Pods at most.
     pub max_pods: u32,
+    /// What it can give to pods that ask for isolation.
+    pub isolation: Isolation,
     /// What must be left of the machine.
     pub eviction: Thresholds,
     /// Where the disk is looked at.
@@ -115,8 +118,11 @@ impl LocalNode {
     fn admit(&self, pod: &Pod) -> Result<(), Rejection> {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let is_over = matches!(phase, Some("Succeeded" | "Failed"));
-        if crate::plan::is_static(pod) || !is_new(pod) || is_over || pod.metadata.deletion_timestamp.is_some()
-        {
+        if !is_new(pod) || is_over || pod.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        isolation::check(pod, &self.settings.isolation)?;
+        if crate::plan::is_static(pod) {
             return Ok(());
         }
         let node = self.node.read().clone();
@@ -217,6 +223,7 @@ impl LocalNode {
             let name = version.split(':').next().unwrap_or("containerd");
             name.clone_into(&mut self.shared.facts.write().runtime);
         }
+        self.shared.facts.write().handlers.clone_from(&described.handlers);
         if let Some(host) = &self.shared.host {
             host.capacity.write().clone_from(&described.capacity);
             host.allocatable.write().clone_from(&described.allocatable);
@@ -330,6 +337,7 @@ impl PodProvider for LocalNode {
         };
         let (capacity, allocatable) = amounts(&machine, self.settings.max_pods, &self.settings.eviction);
         let described = Described {
+            handlers: self.shared.runtime.handlers().await,
             machine,
             capacity,
             allocatable,

@@ -4,12 +4,12 @@ use super::{Machine, Settings};
 use crate::eviction::{Signal, Thresholds};
 use crate::host::Capacity;
 use crate::provider::Described;
-use crate::runtime::Image;
+use crate::runtime::{Handlers, Image};
 use api::Quantity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
-    NodeSystemInfo,
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
+    NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -99,8 +99,22 @@ pub fn node_status(facts: &Facts, before: &NodeStatus, now: Timestamp) -> NodeSt
             system_uuid: machine.system_uuid.clone(),
             swap: None,
         }),
+        features: (!described.handlers.is_empty())
+            .then_some(NodeFeatures { supplemental_groups_policy: Some(true) }),
+        runtime_handlers: (!described.handlers.is_empty()).then(|| handlers(&described.handlers)),
         ..NodeStatus::default()
     }
+}
+
+fn handlers(handlers: &Handlers) -> Vec<NodeRuntimeHandler> {
+    let described = handlers.iter().map(|(name, features)| NodeRuntimeHandler {
+        name: Some(name.clone()),
+        features: Some(NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
+            user_namespaces: Some(features.user_namespaces),
+        }),
+    });
+    described.collect()
 }
 
 /// As Go names it.
@@ -242,6 +256,7 @@ mod tests {
             pressure: Pressure::default(),
             runtime: Ok("containerd://1.6.20".into()),
             network: Ok(()),
+            handlers: [(String::new(), crate::runtime::HandlerFeatures::default())].into(),
             images: vec![],
         };
         Facts { settings, now }
@@ -273,6 +288,15 @@ mod tests {
         let (status, reason, message) = said(&facts, "Ready");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "KubeletNotReady"));
         assert!(message.ends_with("message:no range"), "{message}");
+    }
+
+    #[test]
+    fn what_the_runtime_can_do_is_told() {
+        let status = node_status(&facts(), &NodeStatus::default(), Timestamp::UNIX_EPOCH);
+        let said = json!({"features": status.features, "handlers": status.runtime_handlers});
+        let features = json!({"recursiveReadOnlyMounts": false, "userNamespaces": false});
+        let expected = json!([{"name": "", "features": features}]);
+        assert_eq!(said, json!({"features": {"supplementalGroupsPolicy": true}, "handlers": expected}));
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod status;
 mod tests;
 
 use crate::allocation::Pending;
-use crate::runtime::{ContainerId, ContainerState, ContainerView, PodView, SandboxId, SandboxView};
+use crate::runtime::{ContainerId, ContainerState, ContainerView, Handlers, PodView, SandboxId, SandboxView};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use std::collections::{BTreeMap, BTreeSet};
@@ -283,6 +283,8 @@ pub struct NodeFacts {
     pub addresses: Vec<String>,
     /// What container ids begin with, such as `containerd`.
     pub runtime: String,
+    /// What the runtime can do, by the handler of a RuntimeClass.
+    pub handlers: Handlers,
 }
 
 /// All that a plan is made from.

@@ -5,12 +5,13 @@ use super::{
     resize, should_restart,
 };
 use crate::allocation::{self, RESIZABLE};
-use crate::runtime::{ContainerState as Runs, ContainerView};
+use crate::runtime::{ContainerState as Runs, ContainerUser, ContainerView};
 use api::kinds::pod_spec::requests::qos_class;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, HostIP, PodIP, PodStatus, ResourceRequirements, VolumeMountStatus,
+    ContainerStatus, ContainerUser as ApiContainerUser, HostIP, LinuxContainerUser, PodIP, PodStatus,
+    ResourceRequirements, VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -199,9 +200,19 @@ fn container_status(
         started: Some(if kind == Kind::Ephemeral { false } else { started }),
         resources: Some(resources(container, view)),
         allocated_resources: container.resources.as_ref().and_then(|resources| resources.requests.clone()),
-        volume_mounts: mounts(container),
+        volume_mounts: mounts(situation, container),
+        user: view.user.as_ref().map(user),
         ..ContainerStatus::default()
     }
+}
+
+fn user(user: &ContainerUser) -> ApiContainerUser {
+    let linux = LinuxContainerUser {
+        uid: user.uid.into(),
+        gid: user.gid.into(),
+        supplemental_groups: Some(user.groups.iter().copied().map(Into::into).collect()),
+    };
+    ApiContainerUser { linux: Some(linux) }
 }
 
 /// What a container may use: where it runs, what is in force for it of what can change.
@@ -229,8 +240,14 @@ fn image_of(container: &Container) -> &str {
     container.image.as_deref().unwrap_or_default()
 }
 
-fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+fn mounts(situation: Situation<'_>, container: &Container) -> Option<Vec<VolumeMountStatus>> {
     let mounts = container.volume_mounts.as_ref()?;
+    let handler = situation.sandbox().map_or("", |sandbox| sandbox.spec.handler.as_str());
+    let features = situation.node.handlers.get(handler).copied().unwrap_or_default();
+    let mode = |mount: &VolumeMount| match crate::host::is_recursive_read_only(mount, features) {
+        Ok(true) => "Enabled",
+        Ok(false) | Err(_) => "Disabled",
+    };
     Some(
         mounts
             .iter()
@@ -238,7 +255,7 @@ fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
                 name: mount.name.clone(),
                 mount_path: mount.mount_path.clone(),
                 read_only: mount.read_only.filter(|read_only| *read_only),
-                recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".into()),
+                recursive_read_only: (mount.read_only == Some(true)).then(|| mode(mount).into()),
             })
             .collect(),
     )
@@ -296,7 +313,7 @@ fn unseen(
         started: Some(false),
         resources: container.resources.clone(),
         allocated_resources: container.resources.as_ref().and_then(|resources| resources.requests.clone()),
-        volume_mounts: mounts(container),
+        volume_mounts: mounts(situation, container),
         ..ContainerStatus::default()
     };
     let Some(old) = old.filter(|old| old.container_id.is_some() && has_run(old)) else { return status };

@@ -51,6 +51,7 @@ impl Scene {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             log_path: "/log".into(),
+            user: None,
             created_at: at(-90),
         });
         self
@@ -84,7 +85,11 @@ impl Scene {
     }
 
     fn plan(&self) -> Plan {
-        let node = NodeFacts { addresses: vec!["192.0.2.1".into()], runtime: "containerd".into() };
+        let node = NodeFacts {
+            addresses: vec!["192.0.2.1".into()],
+            runtime: "containerd".into(),
+            ..NodeFacts::default()
+        };
         plan_pod(Situation {
             pod: &self.pod,
             view: &self.view,

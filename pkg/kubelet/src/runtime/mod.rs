@@ -16,6 +16,8 @@ pub mod cri_log;
 pub mod images;
 mod spec;
 
+pub(crate) use images::{normalize as normalize_image, repository as image_repository};
+
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
@@ -119,7 +121,7 @@ pub struct ContainerSpec {
 }
 
 /// A file or folder of the node in a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mount {
     /// On the node.
     pub host_path: PathBuf,
@@ -127,6 +129,8 @@ pub struct Mount {
     pub container_path: PathBuf,
     /// Cannot be written to.
     pub read_only: bool,
+    /// Nor can what is mounted below it.
+    pub recursive_read_only: bool,
     /// Whether mounts made later cross.
     pub propagation: Propagation,
 }
@@ -156,6 +160,8 @@ pub struct Security {
     pub must_be_non_root: bool,
     /// Further groups, `fsGroup` among them.
     pub supplemental_groups: Vec<i64>,
+    /// The groups that the image gives to the user are not added.
+    pub only_these_groups: bool,
     /// Capabilities added to the default ones (`ALL`: every one).
     pub add_capabilities: Vec<String>,
     /// Capabilities taken away (`ALL`: every one, before adding).
@@ -166,6 +172,8 @@ pub struct Security {
     pub no_new_privileges: bool,
     /// Which system calls it may make.
     pub seccomp: Seccomp,
+    /// The AppArmor profile that confines it.
+    pub app_armor: Option<String>,
     /// Nothing of `/proc` is hidden.
     pub unmasked_proc: bool,
 }
@@ -248,6 +256,8 @@ pub struct ContainerView {
     pub annotations: BTreeMap<String, String>,
     /// Where what it writes goes.
     pub log_path: PathBuf,
+    /// Who its first process runs as at first; none: nobody knows.
+    pub user: Option<ContainerUser>,
     /// When it was made.
     pub created_at: Timestamp,
 }
@@ -265,6 +275,29 @@ impl PodView {
         self.sandboxes.is_empty() && self.containers.is_empty()
     }
 }
+
+/// Who the first process of a container runs as at first, in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerUser {
+    /// The user.
+    pub uid: u32,
+    /// The user's first group.
+    pub gid: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
+}
+
+/// What can be had of the runtime behind a handler.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HandlerFeatures {
+    /// Mounts that cannot be written to, nor can what is mounted below them.
+    pub recursive_read_only_mounts: bool,
+    /// Users of a pod that are nobody outside.
+    pub user_namespaces: bool,
+}
+
+/// The handlers of RuntimeClasses; the empty one is for pods that name none.
+pub type Handlers = BTreeMap<String, HandlerFeatures>;
 
 /// What a container does now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -321,6 +354,15 @@ pub struct Image {
     pub user_name: Option<String>,
     /// It stays however full the disk is.
     pub is_pinned: bool,
+}
+
+/// An image that was fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pulled {
+    /// It.
+    pub image: Image,
+    /// Which of the credentials the registry took; none: it gives the image to everybody.
+    pub by: Option<usize>,
 }
 
 /// How far a pull is.
@@ -427,6 +469,10 @@ pub enum Error {
 pub trait Runtime: Send + Sync + 'static {
     /// Its name and version, such as `containerd://1.6.20`. An error: it does not serve.
     async fn version(&self) -> Result<String, Error>;
+    /// What its handlers can do. Always the same.
+    async fn handlers(&self) -> Handlers {
+        Handlers::new()
+    }
     /// What happens from now on. Begins with [`Event::Lost`], and goes on by itself when the runtime was away.
     fn events(&self) -> BoxStream<'static, Event>;
     /// All pods of ours.
@@ -496,7 +542,7 @@ pub trait Runtime: Send + Sync + 'static {
         reference: &str,
         credentials: &[Credentials],
         progress: &(dyn Fn(Progress) + Send + Sync),
-    ) -> Result<Image, Error>;
+    ) -> Result<Pulled, Error>;
     /// Removes an image and its contents.
     async fn remove_image(&self, image: &ImageId) -> Result<(), Error>;
 

@@ -4,12 +4,13 @@
 
 use super::Server;
 use super::answer::{self, Answer, Refusal};
+use crate::beneath::Root;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::fmt::Write as _;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
@@ -27,11 +28,13 @@ pub async fn handle(server: &Arc<Server>, parts: &[String]) -> Result<Answer, Re
         io::ErrorKind::PermissionDenied => (StatusCode::FORBIDDEN, "403 Forbidden".to_owned()),
         _ => (StatusCode::NOT_FOUND, "404 page not found".to_owned()),
     };
-    let path = resolve(&server.logs, parts).map_err(refusal)?;
-    if path.is_dir() {
-        return Ok(answer::html(listing(&path).map_err(refusal)?));
-    }
-    let file = File::open(&path).await.map_err(refusal)?;
+    let path = parts.iter().fold(server.logs.clone(), |path, part| path.join(part));
+    let (root, own) = (server.logs.clone(), path.clone());
+    let found = tokio::task::spawn_blocking(move || find(&root, &own)).await;
+    let file = match found.map_err(io::Error::other).flatten().map_err(refusal)? {
+        Found::Folder(listing) => return Ok(answer::html(listing)),
+        Found::File(file) => File::from_std(file),
+    };
     let (pieces, receiver) = mpsc::channel(PIECES);
     let shutdown = server.shutdown.clone();
     server.streams.spawn(async move {
@@ -48,24 +51,34 @@ pub async fn handle(server: &Arc<Server>, parts: &[String]) -> Result<Answer, Re
     Ok(answer::stream(receiver))
 }
 
-/// The file or folder that is meant, without links. What is neither, such as a pipe, nobody could read to its end.
-fn resolve(root: &Path, parts: &[String]) -> io::Result<PathBuf> {
+enum Found {
+    /// A page that lists it.
+    Folder(String),
+    File(std::fs::File),
+}
+
+/// The file or folder at a path. Links are followed to see what is meant, as upstream's kubelet does; that is then opened
+/// without following any: nothing outside, and nothing that is put in its place meanwhile. What is neither file nor
+/// folder, such as a pipe, nobody could read to its end.
+fn find(root: &Path, path: &Path) -> io::Result<Found> {
     let root = root.canonicalize()?;
-    let path = parts.iter().fold(root.clone(), |path, part| path.join(part)).canonicalize()?;
-    match path.starts_with(&root) && (path.is_file() || path.is_dir()) {
-        true => Ok(path),
-        false => Err(io::ErrorKind::NotFound.into()),
+    let path = path.canonicalize()?;
+    let own = path.strip_prefix(&root).map_err(|_| io::ErrorKind::NotFound)?;
+    let below = Root::without_links(&root)?;
+    match below.folder(own) {
+        Ok(folder) => listing(&folder).map(Found::Folder),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => below.read(own).map(Found::File),
+        Err(error) => Err(error),
     }
 }
 
 /// Names, each a link, as upstream's kubelet shows them.
-fn listing(folder: &Path) -> io::Result<String> {
-    let name = |entry: io::Result<std::fs::DirEntry>| {
-        let entry = entry?;
-        let slash = if entry.path().is_dir() { "/" } else { "" };
-        Ok(format!("{}{slash}", entry.file_name().to_string_lossy()))
+fn listing(folder: &Root) -> io::Result<String> {
+    let name = |name: std::ffi::OsString| {
+        let slash = if folder.leads_to_folder(&name) { "/" } else { "" };
+        format!("{}{slash}", name.to_string_lossy())
     };
-    let mut names = std::fs::read_dir(folder)?.map(name).collect::<io::Result<Vec<String>>>()?;
+    let mut names: Vec<String> = folder.names(Path::new(""))?.into_iter().map(name).collect();
     names.sort();
     let mut text =
         "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n".to_owned();
@@ -110,14 +123,18 @@ mod tests {
         std::os::unix::fs::symlink("/", root.join("root")).unwrap();
         nix::unistd::mkfifo(&root.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let check = |parts: &[&str], expected: Option<&str>| {
-            let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
-            let found = resolve(&root, &parts).ok();
-            assert_eq!(found, expected.map(|path| root.canonicalize().unwrap().join(path)), "{parts:?}");
+            let path = parts.iter().fold(root.clone(), |path, part| path.join(part));
+            let found = match find(&root, &path) {
+                Ok(Found::Folder(_)) => Some("a folder".to_owned()),
+                Ok(Found::File(file)) => io::read_to_string(file).ok(),
+                Err(_) => None,
+            };
+            assert_eq!(found.as_deref(), expected, "{parts:?}");
         };
-        check(&[], Some(""));
-        check(&["pods"], Some("pods"));
-        check(&["inside"], Some("pods"));
-        check(&["a <b>"], Some("a <b>"));
+        check(&[], Some("a folder"));
+        check(&["pods"], Some("a folder"));
+        check(&["inside"], Some("a folder"));
+        check(&["a <b>"], Some("a"));
         check(&["missing"], None);
         check(&["outside"], None);
         check(&["root", "etc"], None);
@@ -125,7 +142,7 @@ mod tests {
         check(&["../secret"], None);
         check(&["/etc/passwd"], None);
         check(&["pipe"], None);
-        let listed = listing(&root).unwrap();
+        let Ok(Found::Folder(listed)) = find(&root, &root) else { panic!("no listing") };
         assert!(
             listed.contains("<a href=\"a%20%3Cb%3E\">a &lt;b&gt;</a>\n<a href=\"inside/\">inside/</a>\n"),
             "{listed}"

@@ -9,8 +9,8 @@
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 const DATA: &str = "..data";
@@ -57,7 +57,10 @@ pub(super) fn write(dir: &Path, files: &Files, now: Timestamp) -> Result<()> {
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent)?;
         }
-        fs::write(&target, &file.content)?;
+        // Never more than it is to have, not even for a moment.
+        let mut made =
+            fs::OpenOptions::new().write(true).create_new(true).mode(file.mode & 0o600).open(&target)?;
+        made.write_all(&file.content)?;
         fs::set_permissions(&target, fs::Permissions::from_mode(file.mode))?;
         if let Some(owner) = file.owner {
             chown(&target, Some(owner), None)?;

@@ -23,8 +23,18 @@ pub(super) fn name(pod: &Pod, volume: &Volume) -> Option<Source> {
     Some(Source { name, read_only: false })
 }
 
-/// Where it is on this node, and whether it may not be written to.
-pub(super) async fn resolve(host: &Host, pod: &Pod, source: &Source) -> Result<(PathBuf, bool), String> {
+/// The volume of a claim.
+pub(super) struct Found {
+    /// Where it is on this node.
+    pub path: PathBuf,
+    /// It may not be written to.
+    pub read_only: bool,
+    /// It is a disk for pods; otherwise a path of the node's own.
+    pub is_local: bool,
+}
+
+/// The volume that a claim leads to.
+pub(super) async fn resolve(host: &Host, pod: &Pod, source: &Source) -> Result<Found, String> {
     let client: Client = host.client.clone().ok_or("this kubelet has no apiserver")?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
@@ -42,13 +52,13 @@ pub(super) async fn resolve(host: &Host, pod: &Pod, source: &Source) -> Result<(
         || spec.access_modes.as_ref().is_some_and(|modes| modes.iter().all(|mode| mode == "ReadOnlyMany"));
     if let Some(path) = &spec.host_path {
         host_path::check(Path::new(&path.path), path.type_.as_deref().unwrap_or_default())?;
-        return Ok((path.path.clone().into(), read_only));
+        return Ok(Found { path: path.path.clone().into(), read_only, is_local: false });
     }
     if let Some(local) = &spec.local {
         if !Path::new(&local.path).exists() {
             return Err(format!("path \"{}\" does not exist", local.path));
         }
-        return Ok((local.path.clone().into(), read_only));
+        return Ok(Found { path: local.path.clone().into(), read_only, is_local: true });
     }
     Err("this kind of persistent volume is not supported".into())
 }

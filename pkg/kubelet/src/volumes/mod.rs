@@ -15,10 +15,12 @@ mod claim;
 mod host_path;
 mod ownership;
 mod payload;
+mod sub_path;
 mod token;
 mod tree;
 
-pub(crate) use tree::{remove_tree, sub_path};
+pub(crate) use sub_path::prepare as prepare_sub_path;
+pub(crate) use tree::{remove_tree, share, unshare};
 
 use crate::host::Host;
 use crate::wake::Wake;
@@ -29,6 +31,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 
 /// Why a volume is not there.
 #[derive(Debug, thiserror::Error)]
@@ -89,14 +93,24 @@ impl Volumes {
             return Ok(None);
         }
         if let Some(source) = &volume.empty_dir {
-            let dir = host.paths.volume(uid, "kubernetes.io~empty-dir", &volume.name);
-            empty_dir(&dir, source).map_err(|error| error.to_string())?;
-            ownership::apply(&dir, pod, false).map_err(|error| error.to_string())?;
+            let dir = host.paths.volume(uid, EMPTY_DIR, &volume.name);
+            let ready = host.paths.pod(uid).join("plugins").join(EMPTY_DIR).join(&volume.name).join("ready");
+            empty_dir(&dir, source, pod, &ready).map_err(|error| error.to_string())?;
             return Ok(None);
         }
         if let Some(source) = claim::name(pod, volume) {
             let found = claim::resolve(host, pod, &source).await?;
-            self.claims.lock().insert((uid.to_owned(), volume.name.clone()), found);
+            let key = (uid.to_owned(), volume.name.clone());
+            let is_new = !self.claims.lock().contains_key(&key);
+            if let claim::Found { path, read_only: false, is_local: true } = &found
+                && is_new
+            {
+                let (path, pod) = (path.clone(), pod.clone());
+                let given = tokio::task::spawn_blocking(move || ownership::apply(&path, &pod, false)).await;
+                given.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+            }
+            let found = (found.path, found.read_only);
+            self.claims.lock().insert(key, found);
             return Ok(None);
         }
         let Some(kind) = payload::plugin(volume) else {
@@ -113,7 +127,7 @@ impl Volumes {
             Err(payload::Missing::Away(why) | payload::Missing::Absent(why)) => return Err(why),
         };
         if payload.in_memory {
-            tree::mount_tmpfs(&dir, None).map_err(|error| error.to_string())?;
+            tree::mount_tmpfs(&dir, 0o755, None).map_err(|error| error.to_string())?;
         }
         let due = payload.refresh_at;
         let pod = pod.clone();
@@ -137,7 +151,7 @@ impl Volumes {
             return Ok((source.path.clone().into(), false));
         }
         if volume.empty_dir.is_some() {
-            return Ok((host.paths.volume(uid, "kubernetes.io~empty-dir", name), false));
+            return Ok((host.paths.volume(uid, EMPTY_DIR, name), false));
         }
         if claim::name(pod, volume).is_some() {
             let claims = self.claims.lock();
@@ -158,15 +172,19 @@ fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
-fn empty_dir(dir: &Path, source: &EmptyDirVolumeSource) -> std::io::Result<()> {
-    let is_new = !dir.exists();
+/// Makes an emptyDir, once: whatever containers make of it later is theirs. `ready` is the file that says that it is made.
+fn empty_dir(dir: &Path, source: &EmptyDirVolumeSource, pod: &Pod, ready: &Path) -> std::io::Result<()> {
+    let is_memory = source.medium.as_deref() == Some("Memory");
+    if ready.exists() && dir.exists() && (!is_memory || tree::is_mounted(dir)?) {
+        return Ok(());
+    }
     std::fs::create_dir_all(dir)?;
-    if source.medium.as_deref() == Some("Memory") {
+    if is_memory {
         let size: Option<api::Quantity> = source.size_limit.as_ref().and_then(|size| size.0.parse().ok());
-        tree::mount_tmpfs(dir, size.map(|size| size.value()).filter(|size| *size > 0))?;
+        tree::mount_tmpfs(dir, 0o777, size.map(|size| size.value()).filter(|size| *size > 0))?;
     }
-    if is_new {
-        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777))?;
-    }
-    Ok(())
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777))?;
+    ownership::apply(dir, pod, false)?;
+    ready.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    std::fs::write(ready, "")
 }

@@ -1,34 +1,62 @@
-//! Folders of volumes: memory mounted into them, paths below them, and how they are removed without touching what is
-//! mounted there.
+//! Folders of volumes: memory mounted into them, and how they are removed without touching what is mounted there.
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Mounts memory at a folder, unless some is mounted there.
-pub(super) fn mount_tmpfs(dir: &Path, size_bytes: Option<i64>) -> Result<()> {
+pub(super) fn mount_tmpfs(dir: &Path, mode: u32, size_bytes: Option<i64>) -> Result<()> {
     std::fs::create_dir_all(dir)?;
-    if mounts_below(dir)?.iter().any(|mounted| mounted == dir) {
+    if is_mounted(dir)? {
         return Ok(());
     }
-    let options = size_bytes.map_or("mode=0777".to_owned(), |size| format!("mode=0777,size={size}"));
+    let size = size_bytes.map(|size| format!(",size={size}")).unwrap_or_default();
+    let options = format!("mode={mode:04o}{size}");
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("tmpfs"), dir, Some("tmpfs"), flags, Some(options.as_str())).map_err(Error::from)
 }
 
+/// Whether something is mounted at a folder.
+pub(super) fn is_mounted(dir: &Path) -> Result<bool> {
+    Ok(mounts_below(dir)?.iter().any(|mounted| mounted == dir))
+}
+
 /// What is mounted at a folder or below it, deepest first.
 pub(super) fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
-    let text = std::fs::read("/proc/self/mountinfo")?;
-    let mut found: Vec<PathBuf> = text
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
-        .map(unescape)
-        .filter(|path| path.starts_with(dir))
-        .collect();
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let all = mounts(&table).into_iter().map(|mount| mount.at);
+    let mut found: Vec<PathBuf> = all.filter(|path| path.starts_with(dir)).collect();
     found.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
     Ok(found)
+}
+
+/// A line of the kernel's table of mounts.
+struct MountEntry {
+    id: String,
+    parent: String,
+    device: String,
+    at: PathBuf,
+    is_shared: bool,
+}
+
+fn mounts(table: &[u8]) -> Vec<MountEntry> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let entries = lines.filter_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let [id, parent, device, _, at, _, tags @ ..] = &fields[..] else { return None };
+        let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+        let mut tags = tags.iter().take_while(|tag| **tag != b"-");
+        Some(MountEntry {
+            id: text(id),
+            parent: text(parent),
+            device: text(device),
+            at: unescape(at),
+            is_shared: tags.any(|tag| tag.starts_with(b"shared:")),
+        })
+    });
+    entries.collect()
 }
 
 /// The kernel writes blanks and the like as `\040`.
@@ -54,42 +82,58 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
 }
 
+/// Unmounts all these, deepest first, and nothing anywhere else.
+fn unmount(mounted: &[PathBuf]) -> Result<()> {
+    for at in mounted {
+        // What is mounted in a mount that is shared would be unmounted where that comes from, too.
+        let _ = mount(None::<&str>, at, None::<&str>, MsFlags::MS_PRIVATE, None::<&str>);
+    }
+    for at in mounted {
+        match umount2(at, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            // Gone with another, or covered by one.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Has what is mounted below a folder cross into containers, and back where they ask for that, also on nodes whose root
+/// lets nothing cross.
+pub(crate) fn share(dir: &Path) -> Result<()> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let all = mounts(&table);
+    let above = all.iter().filter(|mount| dir.starts_with(&mount.at));
+    // Of two at one place, the later covers the earlier.
+    if above.max_by_key(|mount| mount.at.components().count()).is_some_and(|mount| mount.is_shared) {
+        return Ok(());
+    }
+    let nothing = None::<&str>;
+    mount(Some(dir), dir, nothing, MsFlags::MS_BIND | MsFlags::MS_REC, nothing)?;
+    Ok(mount(nothing, dir, nothing, MsFlags::MS_SHARED | MsFlags::MS_REC, nothing)?)
+}
+
+/// Unmounts all below a folder, and what [`share`] has mounted at it, but no disk that somebody has mounted there.
+pub(crate) fn unshare(dir: &Path) -> Result<()> {
+    unmount(&mounts_below(dir)?.into_iter().filter(|at| at != dir).collect::<Vec<_>>())?;
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let own = own_binds(&mounts(&table), dir);
+    unmount(&vec![dir.to_owned(); own])
+}
+
+/// How many times a folder is mounted on itself.
+fn own_binds(all: &[MountEntry], dir: &Path) -> usize {
+    let device = |id: &str| all.iter().find(|mount| mount.id == id).map(|mount| &mount.device);
+    all.iter().filter(|mount| mount.at == dir && device(&mount.parent) == Some(&mount.device)).count()
+}
+
 /// Unmounts all below a folder and removes it. What cannot be unmounted is not removed.
 pub(crate) fn remove_tree(dir: &Path) -> Result<()> {
-    for mounted in mounts_below(dir)? {
-        umount2(&mounted, MntFlags::MNT_DETACH).map_err(Error::from)?;
-    }
+    unmount(&mounts_below(dir)?)?;
     match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// A path below a volume, made if it is not there. It never leads out of the volume, whatever links are in it.
-pub(crate) fn sub_path(volume: &Path, path: &str, read_only: bool) -> std::result::Result<PathBuf, String> {
-    let relative = Path::new(path);
-    if relative.components().any(|part| matches!(part, Component::ParentDir | Component::RootDir)) {
-        return Err(format!("must not be absolute or contain '..': {path}"));
-    }
-    let root = volume.canonicalize().map_err(|error| format!("{}: {error}", volume.display()))?;
-    let mut at = root.clone();
-    for part in relative.components() {
-        let Component::Normal(name) = part else { continue };
-        let next = at.join(name);
-        at = match next.canonicalize() {
-            Ok(resolved) => resolved,
-            Err(error) if error.kind() == ErrorKind::NotFound && !read_only => {
-                let made = std::fs::DirBuilder::new().mode(0o750).create(&next);
-                made.map_err(|error| format!("{}: {error}", next.display()))?;
-                next
-            }
-            Err(error) => return Err(format!("{}: {error}", next.display())),
-        };
-        if !at.starts_with(&root) {
-            return Err(format!("{path} leads out of the volume"));
-        }
-    }
-    Ok(at)
 }
 
 #[cfg(test)]
@@ -97,19 +141,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sub_path_stays_in_its_volume() {
+    fn a_disk_is_not_mistaken_for_a_mount_of_our_own() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
+                      2 1 8:2 / /disk rw - ext4 /dev/b rw\n\
+                      3 2 8:2 / /disk rw shared:9 - ext4 /dev/b rw\n\
+                      4 1 8:1 /plain /plain rw shared:8 - ext4 /dev/a rw\n";
+        let count = |dir: &str| own_binds(&mounts(table), Path::new(dir));
+        assert_eq!((count("/disk"), count("/plain"), count("/")), (1, 1, 0));
+    }
+
+    #[test]
+    fn a_folder_is_shared_once_and_given_back() {
         let dir = tempfile::tempdir().expect("a folder");
-        let volume = dir.path().join("volume");
-        std::fs::create_dir(&volume).expect("a volume");
-        std::os::unix::fs::symlink("/etc", volume.join("out")).expect("a link");
-        std::os::unix::fs::symlink("in", volume.join("link")).expect("a link");
-        std::fs::create_dir(volume.join("in")).expect("a folder");
-        assert!(sub_path(&volume, "a/b", false).expect("made").ends_with("volume/a/b"));
-        assert!(sub_path(&volume, "link/x", false).expect("made").ends_with("volume/in/x"));
-        for bad in ["out", "out/passwd", "../x", "/etc"] {
-            assert!(sub_path(&volume, bad, false).is_err(), "{bad}");
+        // Wherever the test runs: on a mount that lets nothing cross.
+        mount_tmpfs(dir.path(), 0o755, None).expect("mounted");
+        let private = MsFlags::MS_PRIVATE;
+        mount(None::<&str>, dir.path(), None::<&str>, private, None::<&str>).expect("private");
+        let root = dir.path().join("root");
+        std::fs::create_dir(&root).expect("a folder");
+        for _ in 0..2 {
+            share(&root).expect("shared");
+            assert_eq!(mounts_below(&root).expect("mounts"), std::slice::from_ref(&root));
         }
-        assert!(sub_path(&volume, "none", true).is_err(), "nothing is made in a read-only mount");
+        mount_tmpfs(&root.join("volume"), 0o755, None).expect("mounted");
+        unshare(&root).expect("given back");
+        assert_eq!(mounts_below(&root).expect("mounts"), [] as [PathBuf; 0]);
+        remove_tree(dir.path()).expect("removed");
     }
 
     #[test]

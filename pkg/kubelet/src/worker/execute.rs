@@ -9,7 +9,7 @@ use crate::plan::resize::below_usage;
 use crate::plan::{
     ADDRESSES, Action, Ending, IN_FORCE, Memory, Step, Work, container_of, is_running, is_static,
 };
-use crate::runtime::{ContainerId, PodRef, PodView, SandboxId, SandboxSpec};
+use crate::runtime::{ContainerId, PodRef, PodView, SandboxId, SandboxSpec, SandboxView};
 use crate::shared::Shared;
 use crate::wake::Wake;
 use futures::FutureExt;
@@ -76,9 +76,8 @@ impl Execution {
                 let cancel = CancellationToken::new();
                 cancels.insert(name.clone(), cancel.clone());
                 let sandbox = running_sandbox(view)?;
-                let addresses = addresses(view, &sandbox);
                 let work = Work::Start(name.clone());
-                (work, start::start(self, sandbox, addresses, name, attempt, cancel).boxed())
+                (work, start::start(self, sandbox, name, attempt, cancel).boxed())
             }
             Action::Resize(steps) => {
                 let told = memory.resize.failed.as_ref().map(|failed| failed.message.clone());
@@ -305,13 +304,7 @@ impl Execution {
     }
 }
 
-fn running_sandbox(view: &PodView) -> Option<SandboxId> {
+fn running_sandbox(view: &PodView) -> Option<SandboxView> {
     let running = view.sandboxes.iter().filter(|sandbox| sandbox.pid.is_some());
-    running.max_by_key(|sandbox| sandbox.spec.attempt).map(|sandbox| sandbox.id.clone())
-}
-
-fn addresses(view: &PodView, sandbox: &SandboxId) -> Vec<String> {
-    let sandbox = view.sandboxes.iter().find(|other| other.id == *sandbox);
-    let list = sandbox.and_then(|sandbox| sandbox.spec.annotations.get(ADDRESSES));
-    list.into_iter().flat_map(|list| list.split(',')).filter(|ip| !ip.is_empty()).map(Into::into).collect()
+    running.max_by_key(|sandbox| sandbox.spec.attempt).cloned()
 }

@@ -2,9 +2,12 @@
 
 use super::execute::Execution;
 use super::outcome::StartFailure;
-use crate::runtime::{Error, Image};
+use crate::image_access::{Access, ImageAccess, PullEnd, PullSecret};
+use crate::runtime::{Credentials, Error, Image, Pulled};
 use k8s_openapi::api::core::v1::Container;
+use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::OnceCell;
 
 /// The image, pulled if need be.
 pub(super) async fn ensure(execution: &Execution, container: &Container) -> Result<Image, StartFailure> {
@@ -22,18 +25,21 @@ pub(super) async fn ensure(execution: &Execution, container: &Container) -> Resu
     let here = shared.runtime.image(reference).await.map_err(|error| {
         failed("ImageInspectError", format!("Failed to inspect image \"{reference}\": {error}"))
     })?;
+    let secrets = PullSecrets { execution, reference, found: OnceCell::new() };
     match (policy, here) {
-        ("IfNotPresent" | "Never", Some(image)) => {
-            let message = format!("Container image \"{reference}\" already present on machine");
+        ("IfNotPresent" | "Never", Some(image)) if may_use(&secrets, &image).await => {
+            let message = format!(
+                "Container image \"{reference}\" already present on machine and can be accessed by the pod"
+            );
             shared.events.container(pod, name, "Pulled", message);
             Ok(image)
         }
-        ("Never", None) => {
+        ("Never", _) => {
             let message = format!("Container image \"{reference}\" is not present with pull policy of Never");
             shared.events.container_warning(pod, name, "ErrImageNeverPull", message.clone());
             Err(failed("ErrImageNeverPull", message))
         }
-        (_, here) => pull(execution, name, reference, here.is_some()).await,
+        (policy, here) => pull(&secrets, name, policy == "Always" && here.is_some()).await,
     }
 }
 
@@ -41,21 +47,60 @@ pub(super) async fn ensure(execution: &Execution, container: &Container) -> Resu
 const IS_HERE: &str = " (it is on this node, but its imagePullPolicy is Always, as that of images without a tag or with \
     :latest is where none is named: IfNotPresent takes what is here)";
 
-async fn pull(
-    execution: &Execution,
-    name: &str,
-    reference: &str,
-    is_here: bool,
-) -> Result<Image, StartFailure> {
-    let Execution { shared, pod, .. } = execution;
-    let credentials = match &shared.host {
-        Some(host) => host.pull_credentials(pod, reference).await,
-        None => Vec::new(),
+/// The credentials that a pod has for an image, looked for when they are needed.
+struct PullSecrets<'a> {
+    execution: &'a Execution,
+    reference: &'a str,
+    found: OnceCell<Vec<PullSecret>>,
+}
+
+impl PullSecrets<'_> {
+    async fn get(&self) -> &[PullSecret] {
+        let Execution { shared, pod, .. } = self.execution;
+        let find = async || match &shared.host {
+            Some(host) => host.pull_credentials(pod, self.reference).await,
+            None => Vec::new(),
+        };
+        self.found.get_or_init(find).await
+    }
+}
+
+/// Whether a pod may use an image that is here: it was here before, anybody gets it, or the pod has what brought it.
+async fn may_use(secrets: &PullSecrets<'_>, image: &Image) -> bool {
+    let Some(host) = &secrets.execution.shared.host else { return true };
+    let name = secrets.reference;
+    match host.image_access.of(name, image) {
+        Ok(Access::Anybody) => true,
+        Ok(Access::WhoHas(granted)) => {
+            let own: Vec<_> = secrets.get().await.iter().map(|secret| secret.source.clone()).collect();
+            host.image_access.admits(name, &image.id, &granted, &own)
+        }
+        Ok(Access::Unknown) => false,
+        Err(error) => {
+            tracing::warn!(image = name, %error, "read who may use an image");
+            false
+        }
+    }
+}
+
+async fn pull(secrets: &PullSecrets<'_>, name: &str, is_here: bool) -> Result<Image, StartFailure> {
+    let PullSecrets { execution: Execution { shared, pod, .. }, reference, .. } = *secrets;
+    let own = secrets.get().await;
+    let credentials: Vec<Credentials> = own.iter().map(|secret| secret.credentials.clone()).collect();
+    let access = shared.host.as_ref().map(|host| host.image_access.clone());
+    let unwritten = |error: std::io::Error| StartFailure {
+        reason: "ErrImagePull".into(),
+        message: format!("failed to record image pull intent for image \"{reference}\": {error}"),
+        of_pull: true,
     };
+    access.as_ref().map_or(Ok(()), |access| access.begin(reference)).map_err(unwritten)?;
+    let mut intent = Intent { access, reference };
     shared.events.container(pod, name, "Pulling", format!("Pulling image \"{reference}\""));
     let began = Instant::now();
     match shared.runtime.pull(reference, &credentials, &|_| {}).await {
-        Ok(image) => {
+        Ok(Pulled { image, by }) => {
+            let by = by.and_then(|index| own.get(index)).map(|secret| &secret.source);
+            intent.end(PullEnd::Pulled(&image.id, by));
             let took = go_milliseconds(began.elapsed());
             let size = image.size_bytes;
             let message = format!(
@@ -65,6 +110,7 @@ async fn pull(
             Ok(image)
         }
         Err(error) => {
+            intent.end(PullEnd::Failed);
             let text = match &error {
                 Error::Unavailable { .. } => crate::error::chain(&error),
                 other => other.to_string(),
@@ -74,6 +120,30 @@ async fn pull(
             shared.events.container_warning(pod, name, "Failed", message);
             Err(StartFailure { reason: "ErrImagePull".into(), message: text, of_pull: true })
         }
+    }
+}
+
+/// That an image is being pulled, as it is written down: until it is known what came of it.
+struct Intent<'a> {
+    access: Option<Arc<ImageAccess>>,
+    reference: &'a str,
+}
+
+impl Intent<'_> {
+    fn end(&mut self, how: PullEnd<'_>) {
+        if let Some(access) = self.access.take()
+            && let Err(error) = access.end(self.reference, how)
+        {
+            // The intent stays: whoever comes next asks the registry.
+            tracing::warn!(image = self.reference, %error, "write down who may use an image");
+        }
+    }
+}
+
+impl Drop for Intent<'_> {
+    /// Nobody waits for it any more, or it has ended already.
+    fn drop(&mut self) {
+        self.end(PullEnd::Abandoned);
     }
 }
 

@@ -1,12 +1,14 @@
 //! Termination messages: what an ended container left in its file, or the end of its log.
 
+use crate::beneath::read_own;
 use crate::plan::container_of;
+use crate::pod_logs;
 use crate::runtime::{ContainerId, ContainerState, ContainerView, PodView};
 use crate::shared::Shared;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
+use std::io::{Error, Read, Seek, SeekFrom};
 use std::path::Path;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 const LONGEST_MESSAGE: usize = 4096;
 const LONGEST_LOG: usize = 2048;
@@ -64,15 +66,34 @@ fn content(line: &str) -> Option<(&str, &str)> {
 
 /// The beginning or the end of a file, as text.
 async fn tail(file: &Path, most: usize, from_end: bool) -> String {
-    let read = async {
-        let mut opened = tokio::fs::File::open(file).await?;
+    let file = file.to_owned();
+    let read = move || {
+        let mut opened = if from_end { pod_logs::open(&file)? } else { read_own(&file)? };
         if from_end {
-            let length = opened.metadata().await?.len();
-            opened.seek(std::io::SeekFrom::Start(length.saturating_sub(most as u64))).await?;
+            let length = opened.metadata()?.len();
+            opened.seek(SeekFrom::Start(length.saturating_sub(most as u64)))?;
         }
         let mut bytes = Vec::new();
-        opened.take(most as u64).read_to_end(&mut bytes).await?;
+        opened.take(most as u64).read_to_end(&mut bytes)?;
         std::io::Result::Ok(bytes)
     };
-    read.await.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    let bytes = tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(Error::other(error)));
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn last_words_are_a_file_and_short() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("long"), "x".repeat(3 * LONGEST_MESSAGE)).expect("written");
+        std::os::unix::fs::symlink("long", at("link")).expect("a link");
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        for (name, length) in [("long", LONGEST_MESSAGE), ("link", 0), ("pipe", 0), ("missing", 0)] {
+            assert_eq!(tail(&at(name), LONGEST_MESSAGE, false).await.len(), length, "{name}");
+        }
+    }
 }

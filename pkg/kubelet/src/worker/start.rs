@@ -5,8 +5,8 @@ use super::outcome::{Change, StartFailure};
 use super::{hooks, image};
 use crate::error::chain;
 use crate::host::ContainerContext;
-use crate::plan::{HASH, IN_FORCE, container_of};
-use crate::runtime::{ContainerSpec, ContainerState, SandboxId};
+use crate::plan::{ADDRESSES, HASH, IN_FORCE, container_of};
+use crate::runtime::{ContainerSpec, ContainerState, SandboxView};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -33,13 +33,12 @@ pub mod labels {
 /// Starts it.
 pub(super) async fn start(
     execution: Execution,
-    sandbox: SandboxId,
-    addresses: Vec<String>,
+    sandbox: SandboxView,
     name: String,
     attempt: u32,
     cancel: CancellationToken,
 ) -> Change {
-    match try_start(&execution, &sandbox, addresses, &name, attempt, &cancel).await {
+    match try_start(&execution, &sandbox, &name, attempt, &cancel).await {
         Ok(true) => Change::Started,
         Ok(false) => Change::Nothing,
         Err(failure) => {
@@ -64,8 +63,7 @@ pub(super) async fn start(
 /// Whether it was started; not if that was cancelled.
 async fn try_start(
     execution: &Execution,
-    sandbox: &SandboxId,
-    addresses: Vec<String>,
+    sandbox: &SandboxView,
     name: &str,
     attempt: u32,
     cancel: &CancellationToken,
@@ -79,7 +77,11 @@ async fn try_start(
     let mut spec = match &shared.host {
         None => ContainerSpec::default(),
         Some(host) => {
-            let context = ContainerContext { pod, container: &container, attempt, addresses, image: &image };
+            let addresses = addresses(sandbox);
+            let features = shared.runtime.handlers().await.get(&sandbox.spec.handler).copied();
+            let features = features.unwrap_or_default();
+            let container = &container;
+            let context = ContainerContext { pod, container, attempt, addresses, image: &image, features };
             let configured = host.container_spec(context, wake).await;
             configured.map_err(|message| failed("CreateContainerConfigError", message))?
         }
@@ -95,7 +97,7 @@ async fn try_start(
     if cancel.is_cancelled() {
         return Ok(false);
     }
-    let view = match shared.runtime.start_container(pod_ref, sandbox, &spec).await {
+    let view = match shared.runtime.start_container(pod_ref, &sandbox.id, &spec).await {
         Ok(view) => view,
         Err(error) => {
             let view = shared.runtime.pod(pod_ref).await.ok();
@@ -138,6 +140,11 @@ async fn try_start(
         return Err(failed("PostStartHookError", message));
     }
     Ok(true)
+}
+
+fn addresses(sandbox: &SandboxView) -> Vec<String> {
+    let list = sandbox.spec.annotations.get(ADDRESSES);
+    list.into_iter().flat_map(|list| list.split(',')).filter(|ip| !ip.is_empty()).map(Into::into).collect()
 }
 
 fn failed(reason: &str, message: String) -> StartFailure {

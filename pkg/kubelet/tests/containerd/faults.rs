@@ -74,7 +74,7 @@ async fn containerd_may_be_killed() {
         host_path: config.root_dir.clone(),
         container_path: "/node".into(),
         read_only: true,
-        propagation: kubelet::runtime::Propagation::None,
+        ..kubelet::runtime::Mount::default()
     });
     let ends = runtime.start_container(&pod, &sandbox, &waits).await.expect("one that ends meanwhile");
     let runs = runtime.start_container(&pod, &sandbox, &spec("runs", "exec sleep 1000")).await.expect("one");

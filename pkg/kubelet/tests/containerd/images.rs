@@ -21,7 +21,7 @@ async fn images_are_pulled_by_tag_and_digest_and_run() {
     let name = format!("{}/app:v1", registry.address);
     let steps = Mutex::new(Vec::new());
     let image = node.runtime.pull(&name, &[], &|step: Progress| steps.lock().expect("ours").push(step)).await;
-    let image = image.expect("pulled");
+    let image = image.expect("pulled").image;
     let by_digest = format!("{}/app@{digest}", registry.address);
     assert_eq!((&image.tags, &image.digests), (&vec![name.clone()], &vec![by_digest.clone()]));
     assert!(image.size_bytes > 100_000, "{image:?}");
@@ -30,7 +30,7 @@ async fn images_are_pulled_by_tag_and_digest_and_run() {
     assert_eq!(last.done_bytes, last.total_bytes);
     assert_eq!(node.runtime.image(&name).await.expect("an answer"), Some(image.clone()));
     assert_eq!(node.runtime.image(&image.id.0).await.expect("an answer"), Some(image.clone()));
-    let again = node.runtime.pull(&by_digest, &[], &|_| {}).await.expect("pulled");
+    let again = node.runtime.pull(&by_digest, &[], &|_| {}).await.expect("pulled").image;
     assert_eq!(again, image);
     let pod = node.pod("pulled");
     let spec = ContainerSpec {
@@ -63,9 +63,9 @@ async fn credentials_are_tried_in_order() {
     assert!(matches!(&error, Error::ImageRefused(text) if *text == expected), "{error}");
     let error = node.runtime.pull(&name, &[me("wrong")], &|_| {}).await.expect_err("a wrong password");
     assert!(matches!(error, Error::ImageRefused(_)), "{error}");
-    let image =
+    let pulled =
         node.runtime.pull(&name, &[me("wrong"), me("secret")], &|_| {}).await.expect("the second is right");
-    assert_eq!(image.tags, [name]);
+    assert_eq!((pulled.image.tags, pulled.by), (vec![name], Some(1)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +109,8 @@ async fn mirrors_come_first_and_pulls_of_one_image_join() {
     );
     let image = one.expect("pulled");
     assert_eq!(image, other.expect("joined"));
-    assert_eq!(image.tags, ["docker.io/library/web:v2"]);
+    assert_eq!(image.by, None, "nobody was asked who they are");
+    assert_eq!(image.image.tags, ["docker.io/library/web:v2"]);
     assert_eq!(in_time("it is told", events.next()).await, Some(Event::Images));
 }
 
@@ -168,7 +169,10 @@ async fn a_broken_image_leaves_nothing_and_is_healed_by_a_push() {
     for name in ["broken:v1", "lies:v1", "damaged:v1"] {
         registry.push(&busybox, name, &RegistryAuth::Anonymous).await;
         let name = format!("{}/{name}", registry.address);
-        assert_eq!(node.runtime.pull(&name, &[], &|_| {}).await.expect("it is whole now").id, node.image);
+        assert_eq!(
+            node.runtime.pull(&name, &[], &|_| {}).await.expect("it is whole now").image.id,
+            node.image
+        );
     }
 }
 

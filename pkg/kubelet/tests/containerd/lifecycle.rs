@@ -216,3 +216,27 @@ async fn removing_a_pod_leaves_nothing() {
     let error = node.runtime.start_container(&gone, &sandbox, &node.shell(&gone, "main", "")).await;
     assert!(matches!(error, Err(Error::NotFound(_))), "{error:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_a_container_ended_is_never_lost_with_it() {
+    let node = Node::start().await;
+    for number in 0..40 {
+        let pod = node.pod(&format!("ends{number}"));
+        let (sandbox, container) = node.run(&pod, &node.shell(&pod, "main", "exit 1")).await;
+        // Whoever looks while it goes sees it run, or ended as it has: by itself, or killed.
+        let removing = node.runtime.remove_sandbox(&sandbox);
+        let looking = async {
+            loop {
+                let view = node.runtime.pod(&pod).await.expect("a view");
+                let Some(main) = view.containers.iter().find(|other| other.id == container.id) else {
+                    return;
+                };
+                if let ContainerState::Exited { code, .. } = main.state {
+                    assert!([1, 137].contains(&code), "ended with {code}");
+                }
+            }
+        };
+        let (removed, ()) = tokio::join!(removing, looking);
+        removed.expect("it goes");
+    }
+}

@@ -1,7 +1,7 @@
 //! What containers may do, as they see it themselves.
 
 use crate::node::Node;
-use kubelet::runtime::{ContainerSpec, Error, Mount, Propagation, Runtime, SandboxSpec, Seccomp, Security};
+use kubelet::runtime::{ContainerSpec, Error, Mount, Runtime, SandboxSpec, Seccomp, Security};
 
 /// What a line of shell prints and returns, as it is run with these.
 async fn run(
@@ -82,7 +82,7 @@ async fn roots_mounts_and_what_is_hidden() {
         host_path: host.clone(),
         container_path: path.into(),
         read_only,
-        propagation: Propagation::None,
+        ..Mount::default()
     };
     let line = "cat /data/file; touch /x 2>/dev/null || echo root is read-only; \
         touch /data/x 2>/dev/null || echo data is read-only; echo written > /rw/out; \

@@ -80,6 +80,7 @@ impl Processes {
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
                 log_path: log_path.to_owned(),
+                user: None,
                 created_at: Timestamp::now(),
             });
         });
@@ -309,7 +310,7 @@ impl Runtime for Processes {
         _: &str,
         _: &[Credentials],
         _: &(dyn Fn(Progress) + Send + Sync),
-    ) -> Result<Image, Error> {
+    ) -> Result<Pulled, Error> {
         not_here("pull")
     }
     async fn remove_image(&self, _: &ImageId) -> Result<(), Error> {

@@ -5,8 +5,10 @@ use super::super::{
 };
 use super::Engine;
 use super::connection::{Lenient, failed};
+use super::propagation;
 use super::record::{self, ContainerRecord, Exit, RECORD, SandboxRecord, created_at};
 use super::sandbox::{refused, set_spec};
+use crate::pod_logs;
 use crate::runtime::images::ImageConfig;
 use crate::runtime::spec::{self, Accounts, Sandbox};
 use containerd_client::services::v1 as api;
@@ -107,6 +109,7 @@ impl Engine {
         runtime: Option<api::container::Runtime>,
     ) -> Result<api::Container, Error> {
         spec::verify_non_root(pod, &spec.name, &spec.security, &image.user)?;
+        propagation::check(&spec.mounts)?;
         for mount in spec.mounts.iter().filter(|mount| !mount.host_path.exists()) {
             std::fs::create_dir_all(&mount.host_path).map_err(|error| {
                 Error::Container(format!("failed to create host path {}: {error}", mount.host_path.display()))
@@ -121,7 +124,7 @@ impl Engine {
             let cgroup = format!("{}/{id}", sandbox.spec.cgroup_parent.trim_end_matches('/'));
             let oci = spec::container(self.node, sandbox, spec, image, &user, &cgroup)?;
             let sandbox_id = SandboxId(sandbox.id.to_owned());
-            let record = ContainerRecord::new(pod, &sandbox_id, spec, image.stop_signal(), cgroup);
+            let record = ContainerRecord::new(pod, &sandbox_id, spec, image.stop_signal(), cgroup, &user);
             let mut container = api::Container {
                 id: id.to_owned(),
                 labels: record::labels("container", pod, &sandbox_id),
@@ -217,9 +220,7 @@ impl Engine {
         };
         let make = || {
             std::fs::create_dir_all(&folder)?;
-            if let Some(parent) = record.log_path.parent() {
-                std::fs::create_dir_all(parent)?;
-            }
+            pod_logs::make_folder(&record.log_path)?;
             for fifo in
                 [streams.stdin.as_ref(), Some(&streams.stdout), streams.stderr.as_ref()].into_iter().flatten()
             {

@@ -12,9 +12,11 @@
 pub(crate) mod connection;
 mod container;
 mod events;
+mod features;
 mod leftovers;
 mod logger;
 mod process;
+mod propagation;
 mod record;
 mod sandbox;
 mod session;
@@ -25,9 +27,9 @@ use super::cgroups::{Cgroups, Version};
 use super::images::{Images, Pulls};
 use super::spec::Node;
 use super::{
-    ContainerId, ContainerSpec, ContainerView, Credentials, DiskUsage, Error, Event, ExecSpec, Image,
-    ImageId, PodRef, PodView, Progress, Resources, Runtime, SandboxId, SandboxSpec, SandboxView, Session,
-    Usage,
+    ContainerId, ContainerSpec, ContainerView, Credentials, DiskUsage, Error, Event, ExecSpec, Handlers,
+    Image, ImageId, PodRef, PodView, Progress, Pulled, Resources, Runtime, SandboxId, SandboxSpec,
+    SandboxView, Session, Usage,
 };
 use async_trait::async_trait;
 use connection::{Connection, failed};
@@ -93,6 +95,8 @@ struct Engine {
     cgroups: Cgroups,
     node: Node,
     logger: Logger,
+    /// What the runtimes can do, once they were asked.
+    handlers: tokio::sync::OnceCell<Handlers>,
     /// What goes on after the call that began it: the ends of sessions.
     tasks: TaskTracker,
     /// Held while it is looked and written down how a container ended: one for all whose ids begin alike.
@@ -109,6 +113,8 @@ impl Containerd {
             for folder in ["io", "sandboxes", "exec"] {
                 std::fs::create_dir_all(config.state_dir.join(folder))?;
             }
+            // What pods share is in there, open to all of their users, and so to those of the node.
+            std::fs::set_permissions(&config.state_dir, std::fs::Permissions::from_mode(0o700))?;
             install(&config.root_dir.join("pause/pause"), PAUSE)?;
             install(&config.root_dir.join("logger"), LOGGER)
         };
@@ -125,6 +131,7 @@ impl Containerd {
             node: Node::of_this_process(cgroups.version() == Version::V2),
             cgroups,
             logger: Logger::new(config.root_dir.join("logger"), config.state_dir.join("logger.sock")),
+            handlers: tokio::sync::OnceCell::new(),
             tasks: TaskTracker::new(),
             settling: Default::default(),
             connection,
@@ -175,6 +182,10 @@ impl Runtime for Containerd {
         // Debian's has its package's revision after it.
         let plain = version.split(['~', '+']).next().unwrap_or_default();
         Ok(format!("containerd://{}", plain.trim_start_matches('v')))
+    }
+
+    async fn handlers(&self) -> Handlers {
+        self.engine.handlers.get_or_init(|| features::of(&self.engine.config)).await.clone()
     }
 
     fn events(&self) -> BoxStream<'static, Event> {
@@ -273,7 +284,7 @@ impl Runtime for Containerd {
         reference: &str,
         credentials: &[Credentials],
         progress: &(dyn Fn(Progress) + Send + Sync),
-    ) -> Result<Image, Error> {
+    ) -> Result<Pulled, Error> {
         self.engine.pulls.pull(reference, credentials, progress).await
     }
 

@@ -78,15 +78,33 @@ impl Engine {
                 // Whoever asked for it may have died before it was made: the shim is there all the same, and goes with
                 // the task.
                 None => return self.delete_task(id).await.map(|_| false),
-                Some(task) if task.status() == Status::Stopped => {}
+                Some(task) if task.status() == Status::Stopped => self.note_exit(id, &task).await?,
                 Some(task) => {
                     self.signal_task(&task, Signal::SIGKILL as i32, true).await?;
                     self.ended(id).await?;
+                    continue;
                 }
             }
             if self.delete_task(id).await? {
                 return Ok(true);
             }
+        }
+    }
+
+    /// Writes down how a container ended whose task is about to be deleted: without either, nobody could tell any more.
+    ///
+    /// No lock is taken: one may be held by an event stream that nobody polls now. What is known of the end is read first,
+    /// and then looked whether it has been written down: so nothing is written that knew less.
+    async fn note_exit(&self, id: &str, task: &Process) -> Result<(), Error> {
+        let unwritten = async || {
+            let found = self.container(id).await?;
+            Ok::<_, Error>(found.filter(|found| record::exit(found).is_none()))
+        };
+        let Some(container) = unwritten().await? else { return Ok(()) };
+        let Some(record) = record::read::<ContainerRecord>(&container) else { return Ok(()) };
+        match self.exit_of(id, &record, Some(task)) {
+            Some(exit) if unwritten().await?.is_some() => self.write_exit(id, &exit).await,
+            _ => Ok(()),
         }
     }
 

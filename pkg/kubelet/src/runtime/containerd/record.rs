@@ -1,8 +1,10 @@
 //! What is kept with sandboxes and containers in containerd, so that everything is found again after a restart.
 
 use super::super::{
-    ContainerId, ContainerSpec, ContainerState, ContainerView, ImageId, PodRef, SandboxId, SandboxSpec,
+    ContainerId, ContainerSpec, ContainerState, ContainerUser, ContainerView, ImageId, PodRef, SandboxId,
+    SandboxSpec,
 };
+use crate::runtime::spec::User;
 use containerd_client::services::v1::Container;
 use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
@@ -47,6 +49,8 @@ pub(crate) struct ContainerRecord {
     pub(crate) stdin_once: bool,
     pub(crate) stop_signal: i32,
     pub(crate) cgroup: String,
+    #[serde(default)]
+    pub(crate) user: Option<ContainerUser>,
 }
 
 /// How a container ended.
@@ -87,6 +91,7 @@ impl ContainerRecord {
         spec: &ContainerSpec,
         stop_signal: i32,
         cgroup: String,
+        user: &User,
     ) -> Self {
         ContainerRecord {
             pod: pod.clone(),
@@ -103,6 +108,7 @@ impl ContainerRecord {
             stdin_once: spec.stdin_once,
             stop_signal,
             cgroup,
+            user: Some(ContainerUser { uid: user.uid, gid: user.gid, groups: user.additional_gids.clone() }),
         }
     }
 
@@ -118,6 +124,7 @@ impl ContainerRecord {
             labels: self.labels,
             annotations: self.annotations,
             log_path: self.log_path,
+            user: self.user,
             created_at,
         }
     }

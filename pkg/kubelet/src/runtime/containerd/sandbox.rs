@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// By this containerd knows what the bytes of a specification are.
 const SPEC_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
-const RUNC: &str = "io.containerd.runc.v2";
+pub(super) const RUNC: &str = "io.containerd.runc.v2";
 /// By this the shim knows what the bytes of its options are, and this is the one that says where runc's state is.
 const RUNC_OPTIONS: &str = "containerd.runc.v1.Options";
 const RUNC_OPTIONS_ROOT: u8 = 7;

@@ -20,5 +20,5 @@ mod store;
 pub use import::import;
 pub(crate) use manifest::ImageConfig;
 pub(crate) use pull::Pulls;
-pub use reference::normalize;
+pub use reference::{normalize, repository};
 pub(crate) use store::Images;

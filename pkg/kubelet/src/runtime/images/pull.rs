@@ -1,6 +1,6 @@
 //! Images from registries.
 
-use super::super::{Credentials, Error, Image, Progress};
+use super::super::{Credentials, Error, Image, Progress, Pulled};
 use super::content::{self, whole};
 use super::hosts::{Endpoint, endpoints};
 use super::manifest::{DOCKER_LIST, DOCKER_MANIFEST, Descriptor, Manifest, OCI_INDEX, OCI_MANIFEST};
@@ -26,7 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(60);
 
 type Key = (String, Vec<(String, String)>);
-type Outcome = Arc<tokio::sync::Mutex<Option<Result<Image, Refusal>>>>;
+type Outcome = Arc<tokio::sync::Mutex<Option<Result<Pulled, Refusal>>>>;
 type Report<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 
 /// Pulls, of which those of one reference with the same credentials join.
@@ -68,7 +68,7 @@ impl Pulls {
         name: &str,
         credentials: &[Credentials],
         progress: Report<'_>,
-    ) -> Result<Image, Error> {
+    ) -> Result<Pulled, Error> {
         let reference = parse(name)?;
         let pairs = credentials.iter().map(|one| (one.username.clone(), one.password.clone())).collect();
         let key = (stored_name(&reference), pairs);
@@ -89,7 +89,7 @@ impl Pulls {
         reference: &Reference,
         credentials: &[Credentials],
         progress: Report<'_>,
-    ) -> Result<Image, Refusal> {
+    ) -> Result<Pulled, Refusal> {
         let name = stored_name(reference);
         let mut last = Refusal::NotFound(format!("{name}: not found"));
         let places = endpoints(&self.registries, reference.registry())
@@ -100,7 +100,7 @@ impl Pulls {
             .chain([RegistryAuth::Anonymous])
             .collect();
         for place in &places {
-            for auth in &auths {
+            for (index, auth) in auths.iter().enumerate() {
                 let client = client(place).map_err(|error| Refusal::Failed(error.to_string()))?;
                 let mut at = reference.clone();
                 if place.host != at.resolve_registry() {
@@ -108,7 +108,10 @@ impl Pulls {
                 }
                 let source = Source { client, reference: at, auth: auth.clone(), place: place.clone() };
                 match self.images.fetch_from(source, &name, progress).await {
-                    Ok(image) => return Ok(image),
+                    Ok(image) => {
+                        let by = (index < credentials.len()).then_some(index);
+                        return Ok(Pulled { image, by });
+                    }
                     Err(refusal) => {
                         tracing::debug!(image = name, host = place.host, ?refusal, "not pulled");
                         // What the first credentials were told says more than what nobody is told.

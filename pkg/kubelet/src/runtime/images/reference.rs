@@ -27,7 +27,7 @@ fn understand(name: &str) -> Option<Reference> {
         None => (rest, None),
     };
     let is_right = digest.as_deref().is_none_or(is_digest) && tag.as_deref().is_none_or(is_tag);
-    let (registry, repository) = repository(path).filter(|_| is_right)?;
+    let (registry, repository) = place_of(path).filter(|_| is_right)?;
     Some(match (tag, digest) {
         (Some(tag), Some(digest)) => Reference::with_tag_and_digest(registry, repository, tag, digest),
         (None, Some(digest)) => Reference::with_digest(registry, repository, digest),
@@ -36,7 +36,7 @@ fn understand(name: &str) -> Option<Reference> {
 }
 
 /// Where an image is, and what it is called there.
-fn repository(path: &str) -> Option<(String, String)> {
+fn place_of(path: &str) -> Option<(String, String)> {
     let parts: Vec<&str> = path.split('/').collect();
     // No repository has capitals, so what has them is a host.
     let is_host = |part: &str| {
@@ -86,6 +86,11 @@ fn is_digest(digest: &str) -> bool {
 /// The whole name, by which containerd knows the image: with a digest, the tag does not matter.
 pub fn normalize(name: &str) -> Result<String, Error> {
     Ok(stored_name(&parse(name)?))
+}
+
+/// The whole name without its tag or digest.
+pub fn repository(name: &str) -> Option<String> {
+    understand(name).map(|reference| format!("{}/{}", reference.registry(), reference.repository()))
 }
 
 pub(super) fn stored_name(reference: &Reference) -> String {

@@ -259,6 +259,7 @@ fn process(
         built = built.oom_score_adj(adjustment.max(node.lowest_oom_score_adj));
     }
     let mut process = built.build().map_err(wrong)?;
+    process.set_apparmor_profile(spec.security.app_armor.clone());
     // The builder has limits of its own; ours are those of the runtime.
     process.set_rlimits(None);
     Ok(process)

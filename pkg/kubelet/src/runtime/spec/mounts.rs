@@ -47,7 +47,11 @@ fn of_pod(asked: &Asked) -> Mount {
         Propagation::HostToContainer => "rslave",
         Propagation::Bidirectional => "rshared",
     };
-    let access = if asked.read_only { "ro" } else { "rw" };
+    let access = match (asked.read_only, asked.recursive_read_only) {
+        (true, true) => "rro",
+        (true, false) => "ro",
+        (false, _) => "rw",
+    };
     bind(&asked.host_path, &tidy(&asked.container_path), &["rbind", propagation, access])
 }
 

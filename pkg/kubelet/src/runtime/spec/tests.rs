@@ -117,6 +117,7 @@ fn what_is_asked_for_replaces_what_everybody_has() {
         host_path: "/host".into(),
         container_path: path.into(),
         read_only: true,
+        recursive_read_only: propagation == Propagation::None,
         propagation,
     };
     let spec = ContainerSpec {
@@ -125,6 +126,7 @@ fn what_is_asked_for_replaces_what_everybody_has() {
     };
     let spec = built(&sandbox_spec(), &spec);
     assert_eq!(mount(&spec, "/dev/shm")["source"], "/host");
+    assert_eq!(mount(&spec, "/dev/shm")["options"], json!(["rbind", "rprivate", "rro"]));
     assert_eq!(mount(&spec, "/data/in")["options"], json!(["rbind", "rslave", "ro"]));
     assert_eq!(spec["linux"]["rootfsPropagation"], "rslave");
 }

@@ -90,7 +90,7 @@ pub(crate) fn resolve(security: &Security, image_user: &str, accounts: &Accounts
     let name = account.as_ref().map(|account| account.name);
     let mut gids = vec![gid];
     gids.extend(security.supplemental_groups.iter().filter_map(|gid| u32::try_from(*gid).ok()));
-    if let Some(name) = name {
+    if let Some(name) = name.filter(|_| !security.only_these_groups) {
         let is_member = |members: &str| members.split(',').any(|member| member == name);
         gids.extend(accounts.groups().filter(|(_, _, members)| is_member(members)).map(|(_, gid, _)| gid));
     }
@@ -150,12 +150,14 @@ fn read_in_root(root: &Path, file: &str) -> nix::Result<String> {
         |error: std::io::Error| nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
     let root = std::fs::File::open(root).map_err(errno)?;
     let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-    let opened = std::fs::File::from(openat2(root.as_fd(), file, how)?);
-    if !opened.metadata().map_err(errno)?.is_file() {
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    // Not opened for reading before it is known to be a file: images have devices and pipes, too.
+    let found = openat2(root.as_fd(), file, how)?;
+    if nix::sys::stat::fstat(&found)?.st_mode & nix::libc::S_IFMT != nix::libc::S_IFREG {
         return Err(nix::errno::Errno::EISDIR);
     }
+    let opened = std::fs::File::open(crate::beneath::path_of(&found)).map_err(errno)?;
     let mut text = String::new();
     opened.take(LONGEST_FILE_BYTES).read_to_string(&mut text).map_err(errno)?;
     Ok(text)
@@ -203,6 +205,18 @@ mod tests {
         };
         assert_eq!(user(security, "web:logs"), "1000:2000 [2000, 3000]");
         assert_eq!(user(Security { user: Some(33), ..Security::default() }, "root:wheel"), "33:34 [34, 50]");
+    }
+
+    #[test]
+    fn groups_of_the_image_are_merged_or_not() {
+        let asks = |only_these_groups| Security {
+            supplemental_groups: vec![3000],
+            only_these_groups,
+            ..Security::default()
+        };
+        assert_eq!(user(asks(false), "web"), "33:34 [34, 50, 3000]");
+        assert_eq!(user(asks(true), "web"), "33:34 [34, 3000]");
+        assert_eq!(user(asks(true), "root"), "0:0 [0, 3000]");
     }
 
     #[test]

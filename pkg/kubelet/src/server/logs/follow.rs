@@ -4,10 +4,12 @@
 use super::filter::{Filter, More};
 use super::tail;
 use crate::log_rotation;
+use crate::pod_logs;
 use crate::provider::Log;
 use bytes::Bytes;
 use notify::{RecursiveMode, Watcher};
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::io::{Error, ErrorKind, Result, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -43,7 +45,9 @@ impl Reader {
 
     /// Of what follows a file that was moved aside.
     async fn of_present(path: &Path) -> Result<Reader> {
-        Reader::of(VecDeque::from([(File::open(path).await?, 0)]))
+        let log = path.to_owned();
+        let opened = tokio::task::spawn_blocking(move || pod_logs::open(&log));
+        Reader::of(VecDeque::from([(File::from_std(opened.await.map_err(Error::other)??), 0)]))
     }
 
     fn of(mut files: VecDeque<(File, u64)>) -> Result<Reader> {
@@ -105,16 +109,18 @@ impl Reader {
 
 /// The files of a log that are not packed, the newest first. Between two rotations they are looked for once.
 fn open_files(path: &Path) -> Result<Vec<std::fs::File>> {
-    let open = |path: &Path| match std::fs::File::open(path) {
+    let folder = pod_logs::folder(path)?;
+    let name = path.file_name().and_then(OsStr::to_str).ok_or(ErrorKind::InvalidInput)?;
+    let open = |name: &str| match folder.read(name.as_ref()) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
     };
     let mut files = Vec::new();
     for _ in 0..LOOKS {
-        let before = log_rotation::before_rotation(path);
+        let before = log_rotation::before_rotation(&folder, name);
         let older = before.as_deref().map(open).transpose()?.flatten();
-        files = [open(path)?, older].into_iter().flatten().collect();
-        if log_rotation::before_rotation(path) == before {
+        files = [open(name)?, older].into_iter().flatten().collect();
+        if log_rotation::before_rotation(&folder, name) == before {
             break;
         }
     }

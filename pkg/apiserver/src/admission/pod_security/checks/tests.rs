@@ -217,7 +217,8 @@ fn users() {
     check("baseline", &root, &[]);
     let mut own_users = root.clone();
     own_users["spec"]["hostUsers"] = false.into();
-    check("restricted", &own_users, &[]);
+    let by_root = "runAsUser=0 (pod and container \"c\" must not set runAsUser=0)";
+    check("restricted", &own_users, &[non_root, by_root]);
     check("restricted:v1.22", &own_users, &[non_root]);
     let silent = pod(
         &[("a", json!({})), ("b", json!({"runAsNonRoot": true})), ("c", json!({}))],
@@ -236,7 +237,7 @@ fn mounts_of_proc() {
     let said = ["procMount (container \"c\" must not set securityContext.procMount to \"Unmasked\")"];
     check("baseline", &bad(true), &said);
     check("restricted", &bad(true), &said);
-    check("baseline", &bad(false), &[]);
+    check("baseline", &bad(false), &said);
     check("restricted", &bad(false), &said);
     check("baseline:v1.34", &bad(false), &said);
     check("restricted:v1.34", &bad(false), &said);
