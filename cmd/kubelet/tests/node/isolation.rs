@@ -213,8 +213,10 @@ fn what_is_given_is_seen_in_the_container_and_told() {
         // A disk below the folder that is mounted.
         let tree = machine.dir("tree");
         std::fs::create_dir_all(tree.join("disk")).expect("a folder");
-        let mounted =
-            std::process::Command::new("mount").args(["-t", "tmpfs", "disk"]).arg(tree.join("disk")).status();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "mode=755", "disk"])
+            .arg(tree.join("disk"))
+            .status();
         assert!(mounted.expect("mount").success());
         let line = format!(
             "for at in /plain /whole /perhaps; do touch $at/disk/x 2>/dev/null && echo $at is written; done; \
@@ -264,7 +266,7 @@ fn nobody_else_of_the_node_gets_at_secrets() {
         let machine = Machine::ready().await;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"key": "s"}});
         machine.server().http().post("/api/v1/namespaces/default/secrets", &secret).await.expect(201);
-        let mut reads = shell("c", &format!("cat /keys/key; {FOREVER}"));
+        let mut reads = shell("c", &format!("echo $(cat /keys/key); {FOREVER}"));
         reads["volumeMounts"] = json!([{"name": "keys", "mountPath": "/keys"}]);
         reads["securityContext"] = json!({"runAsUser": 1000});
         let source = json!({"name": "keys", "secret": {"secretName": "keys"}});
