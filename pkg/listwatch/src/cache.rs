@@ -119,6 +119,12 @@ impl Cache {
         self.state.read().floor
     }
 
+    /// Forgets the changes up to a revision: nobody can watch or list from before it any more. What is asked for by number
+    /// and size alone ([`ResourceConfig::window`]) would be kept however long nothing happens.
+    pub fn forget(&self, revision: Revision) {
+        self.state.write().forget(revision, &self.resource, &self.reach);
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.state.read().len()

@@ -111,6 +111,20 @@ impl Ring {
         last
     }
 
+    /// Forgets all events up to a revision. Returns the last one forgotten.
+    pub(crate) fn trim_until(&self, revision: Revision) -> Option<Arc<Event>> {
+        let mut inner = self.inner.write();
+        let mut last = None;
+        while inner.events.front().is_some_and(|event| event.revision <= revision) {
+            last = inner.pop();
+        }
+        if last.is_some() {
+            inner.events.shrink_to_fit();
+            self.joined.lock().clear();
+        }
+        last
+    }
+
     /// Forgets events before a sequence number.
     pub(crate) fn trim_before(&self, seq: u64) {
         if self.inner.read().events.front().is_none_or(|event| event.seq >= seq) {

@@ -158,6 +158,16 @@ impl State {
         }
     }
 
+    /// Forgets the changes up to a revision.
+    pub(crate) fn forget(&mut self, revision: Revision, resource: &Resource, reach: &Reach) {
+        let Some(last) = self.ring.trim_until(revision) else { return };
+        self.edge = last.seq + 1;
+        self.floor = last.revision;
+        self.trimmed_since_sweep = 0;
+        self.views.trim_before(self.edge);
+        reach.update(self.next_seq, &self.ring, resource.config.window);
+    }
+
     /// Sends everybody away who watches.
     fn end(&mut self, why: Ended) {
         self.views.end(why);
@@ -339,6 +349,26 @@ mod tests {
         state.hold();
         assert!(state.load(&[], last + 1, &resource, &reach));
         assert!(state.is_live());
+    }
+
+    #[test]
+    fn what_is_forgotten_by_age_is_gone_and_the_rest_goes_on() {
+        let (mut state, resource, reach) = loading();
+        assert!(state.load(&[], 2, &resource, &reach));
+        state.apply(&[change(3), change(4), change(7)], 9, &resource, &reach);
+        let kept = |state: &State| {
+            let events = state.ring.between(0, Revision::MAX);
+            (state.floor, events.iter().map(|event| event.revision).collect::<Vec<_>>())
+        };
+        state.forget(2, &resource, &reach);
+        assert_eq!(kept(&state), (2, vec![3, 4, 7]));
+        state.forget(6, &resource, &reach);
+        assert_eq!(kept(&state), (4, vec![7]), "after 4 nothing was until 7");
+        state.forget(9, &resource, &reach);
+        assert_eq!((kept(&state), state.ring.size()), ((7, vec![]), (0, 0)));
+        state.apply(&[change(11)], 11, &resource, &reach);
+        assert_eq!((kept(&state), state.len()), ((7, vec![11]), 1));
+        assert_eq!(state.ring.first_after(7), Some(state.next_seq - 1));
     }
 
     #[test]
