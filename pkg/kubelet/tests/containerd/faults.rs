@@ -165,3 +165,21 @@ async fn a_container_made_while_its_sandbox_goes_leaves_nothing() {
         assert!(left.is_empty(), "try {attempt}: {left:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_answers_that_nobody_reads_hold_up_nobody() {
+    let node = Node::start().await;
+    let pod = node.pod("many");
+    let mut events = node.runtime.events();
+    assert_eq!(next(&mut events).await, Event::Lost);
+    let sandbox = node.runtime.start_sandbox(&pod, &node.sandbox(&pod)).await.expect("a sandbox").id;
+    // Each end is looked into, and nobody asks for what was found.
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let ends = node.runtime.start_container(&pod, &sandbox, &node.shell(&pod, name, "exit 0")).await;
+        node.end(&pod, &ends.expect("one").id).await;
+        let _ = events.next().now_or_never();
+    }
+    let view = in_time("the pod is looked at", node.runtime.pod(&pod)).await.expect("a view");
+    assert_eq!(view.containers.len(), 8);
+    in_time("it goes", node.runtime.remove_sandbox(&sandbox)).await.expect("removed");
+}

@@ -13,6 +13,10 @@ use std::sync::{Arc, OnceLock};
 /// More than all containers of a full node take in one answer.
 const LARGEST_MESSAGE_BYTES: usize = 64 << 20;
 
+/// What may be on its way to us unread, of all answers together. One alone may have no more than 64 KB, so that many that
+/// nobody reads at the moment leave room for those that somebody does.
+const UNREAD_BYTES: u32 = 16 << 20;
+
 /// A channel on which every request is in our namespace.
 pub(crate) type Api = InterceptedService<Channel, Namespaced>;
 
@@ -61,6 +65,7 @@ impl Connection {
             doing: format!("use {socket} as containerd's socket"),
             source: source.into(),
         })?;
+        let endpoint = endpoint.initial_connection_window_size(UNREAD_BYTES);
         Ok(Connection { endpoint, namespace: Namespaced { namespace, lease: None }, channel: Arc::default() })
     }
 

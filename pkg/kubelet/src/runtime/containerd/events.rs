@@ -11,12 +11,12 @@ use containerd_client::events::{TaskExit, TaskOom};
 use containerd_client::services::v1 as api;
 use containerd_client::tonic::Streaming;
 use containerd_client::types::Envelope;
-use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered};
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
+use tokio::task::JoinSet;
 
 /// Our own event, by which we learn that a subscription has begun.
 const READY: &str = "/minik8s/ready";
@@ -29,21 +29,22 @@ const DRAINED: Duration = Duration::from_millis(200);
 /// More ends than this at a time wait for each other.
 const MOST_AT_ONCE: usize = 128;
 
-/// What goes on besides listening: ends with whom it is about, if somebody must be told.
-type Work = BoxFuture<'static, Option<(PodRef, Option<api::Container>)>>;
+/// What goes on besides listening ends with whom it is about, if somebody must be told.
+type Done = Option<(PodRef, Option<api::Container>)>;
 
 struct Events {
     engine: Arc<Engine>,
     subscription: Option<Streaming<Envelope>>,
     logger: Option<Answered>,
-    work: FuturesUnordered<Work>,
+    /// Goes on whether or not anybody listens: an answer that is not read to its end takes room of the one connection,
+    /// until there is none for anybody's.
+    work: JoinSet<Done>,
     pause: Duration,
 }
 
 /// The stream, which never ends.
 pub(super) fn stream(engine: Arc<Engine>) -> BoxStream<'static, Event> {
-    let events =
-        Events { engine, subscription: None, logger: None, work: FuturesUnordered::new(), pause: AWAY.0 };
+    let events = Events { engine, subscription: None, logger: None, work: JoinSet::new(), pause: AWAY.0 };
     futures::stream::unfold(events, |mut events| async {
         let event = events.next().await;
         Some((event, events))
@@ -59,7 +60,7 @@ impl Events {
                     Some(subscription) => {
                         self.subscription = Some(subscription);
                         self.pause = AWAY.0;
-                        self.work.push(catch_up(self.engine.clone()).boxed());
+                        self.work.spawn(catch_up(self.engine.clone()));
                         return Event::Lost;
                     }
                     None => {
@@ -71,10 +72,10 @@ impl Events {
             };
             let has_room = self.work.len() < MOST_AT_ONCE;
             tokio::select! {
-                done = self.work.next(), if !self.work.is_empty() => {
-                    if let Some(Some((pod, container))) = done {
+                Some(done) = self.work.join_next() => {
+                    if let Ok(Some((pod, container))) = done {
                         if let Some(container) = container {
-                            self.work.push(settle(self.engine.clone(), container).boxed());
+                            self.work.spawn(settle(self.engine.clone(), container));
                         }
                         return Event::Changed(pod);
                     }
@@ -92,7 +93,7 @@ impl Events {
                 },
                 () = held(&self.engine, &mut self.logger) => {
                     self.logger = None;
-                    self.work.push(catch_up(self.engine.clone()).boxed());
+                    self.work.spawn(catch_up(self.engine.clone()));
                 }
             }
         }
@@ -115,7 +116,7 @@ impl Events {
             _ => None,
         }?;
         let is_exit = envelope.topic == "/tasks/exit";
-        self.work.push(changed(self.engine.clone(), id, is_exit).boxed());
+        self.work.spawn(changed(self.engine.clone(), id, is_exit));
         None
     }
 }
