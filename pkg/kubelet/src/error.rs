@@ -20,6 +20,9 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// Why the kubelet does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Two kubelets claim one node.
+    #[error("another kubelet has node {0:?}: see the log")]
+    Taken(String),
     /// No client for the apiserver.
     #[error("reach the apiserver")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -11,7 +11,7 @@ use crate::image_gc::{ImageGc, Thresholds};
 use crate::isolation::{AppArmor, Isolation};
 use crate::local::{self, LocalNode};
 use crate::log_rotation;
-use crate::node::{NodeAgent, Settings};
+use crate::node::{Claimant, NodeAgent, Settings};
 use crate::objects::Objects;
 use crate::plan::NodeFacts;
 use crate::pod_network::{self, NodeNetwork, PodNetwork};
@@ -42,6 +42,7 @@ const TOLD: usize = 256;
 
 /// Runs until the token is cancelled. Pods stay as they are: the next kubelet takes them up.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    let shutdown = shutdown.child_token();
     if let Some(certificates) = &config.certificates {
         certificates.bootstrap(&shutdown).await?;
     }
@@ -68,16 +69,20 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
             local_node(&config, parts, &mut tasks, &shutdown).await?
         }
     };
-    let kubelet = Kubelet { config, client, events, addresses, provider };
+    let taken = CancellationToken::new();
+    let kubelet = Kubelet { config, client, events, addresses, provider, taken: taken.clone() };
     kubelet.start(listener, &mut tasks, &shutdown)?;
     tracing::info!(node = kubelet.config.node_name, "kubelet runs");
-    shutdown.cancelled().await;
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = taken.cancelled() => shutdown.cancel(),
+    }
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a part of the kubelet ended badly");
         }
     }
-    Ok(())
+    if taken.is_cancelled() { Err(Error::Taken(kubelet.config.node_name)) } else { Ok(()) }
 }
 
 /// What is the same whatever runs the pods.
@@ -87,6 +92,8 @@ struct Kubelet {
     events: Events,
     addresses: Vec<String>,
     provider: Arc<dyn PodProvider>,
+    /// Cancelled when another kubelet has the node.
+    taken: CancellationToken,
 }
 
 impl Kubelet {
@@ -118,8 +125,15 @@ impl Kubelet {
         }
         if let Some(client) = client {
             pods.awaited.insert("api");
-            let node = config.node_name.clone();
-            tasks.spawn(sources::api::run(client.clone(), node, tell.clone(), shutdown.clone()));
+            let (node, shutdown_of_source) = (config.node_name.clone(), shutdown.clone());
+            let pods_of_node = sources::api::run(client.clone(), node, tell.clone(), shutdown_of_source);
+            let (claimed, mut is_claimed) = watch::channel(!config.register);
+            tasks.spawn(async move {
+                // Pods of a node are run by the one kubelet that has it.
+                if is_claimed.wait_for(|is| *is).await.is_ok() {
+                    pods_of_node.await;
+                }
+            });
             tasks.spawn(pods.statuses.clone().run(client.clone(), shutdown.clone()));
             if let Some(certificates) = config.certificates.clone().filter(|own| own.rotate) {
                 tasks.spawn(certificates.renew(client.clone(), shutdown.clone()));
@@ -132,6 +146,9 @@ impl Kubelet {
                     events: events.clone(),
                     node: watch::channel(None).0,
                     changed: pods.node_changed.clone(),
+                    claimant: claimant(config),
+                    claimed,
+                    taken: self.taken.clone(),
                 };
                 pods.node = agent.node.subscribe();
                 tasks.spawn(agent.run(shutdown.clone()));
@@ -147,6 +164,14 @@ impl Kubelet {
         tasks.spawn(provider.clone().run(shutdown.clone()));
         tasks.spawn(pods.run(told, shutdown.clone()));
         Ok(())
+    }
+}
+
+/// Those that run no containers of this machine have no disk to remember by.
+fn claimant(config: &Config) -> Claimant {
+    match config.simulated.is_some() || config.provider.is_some() {
+        true => Claimant::named(&config.node_name),
+        false => Claimant::of(&config.paths.root),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kubelet::Config;
 use kubelet::simulated::{Act, Simulated};
 use serde_json::{Value, json};
@@ -309,5 +310,70 @@ async fn a_pod_that_grows_waits_for_room_and_a_restart_forgets_neither() {
     assert_eq!(of(&pod), (json!("2"), json!("2")));
     resize("2").await;
     cluster.until("c", "it waits no more", |pod| condition(pod, "PodResizePending").is_none()).await;
+    kubelet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_node_stays_away_until_a_kubelet_starts() {
+    let cluster = Cluster::start().await;
+    let runtime = Arc::new(Simulated::new());
+    let kubelet = Kubelet::start(&cluster.server, "n1", runtime.clone());
+    let first = cluster.ready("n1").await;
+    cluster.nodes.delete("n1", &DeleteParams::default()).await.expect("deleted");
+    let comes_back = async {
+        while cluster.nodes.get_opt("n1").await.expect("an answer").is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // It would have been there within one.
+    assert!(tokio::time::timeout(Duration::from_secs(3), comes_back).await.is_err(), "somebody deleted it");
+    kubelet.stop().await;
+    let kubelet = Kubelet::start(&cluster.server, "n1", runtime);
+    assert_ne!(cluster.ready("n1").await.metadata.uid, first.metadata.uid);
+    kubelet.stop().await;
+}
+
+/// Another kubelet says on the lease that it has the node, again and again.
+async fn claim(leases: &Api<Lease>, word: &str) {
+    loop {
+        let lease = json!({"metadata": {"annotations": {"minik8s.io/kubelet": word}}, "spec": {
+            "holderIdentity": "n1", "leaseDurationSeconds": 40,
+            "renewTime": MicroTime(jiff::Timestamp::now()),
+        }});
+        leases.patch("n1", &PatchParams::default(), &Patch::Merge(lease)).await.expect("patched");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn ends_as_taken(kubelet: Kubelet, leases: &Api<Lease>, by: &str) {
+    let ended = in_time("the kubelet ends", async {
+        tokio::select! {
+            ended = kubelet.running => ended.expect("no panic"),
+            () = claim(leases, by) => unreachable!("it goes on for ever"),
+        }
+    });
+    let said = ended.await.expect_err("somebody else has the node").to_string();
+    assert!(said.contains("another kubelet has node \"n1\""), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_kubelets_with_one_node_one_stops() {
+    let cluster = Cluster::start().await;
+    let runtime = Arc::new(Simulated::new());
+    let leases: Api<Lease> = Api::namespaced(cluster.server.admin(), "kube-node-lease");
+    let kubelet = Kubelet::start(&cluster.server, "n1", runtime.clone());
+    cluster.ready("n1").await;
+    eventually("the lease is there", || async { leases.get_opt("n1").await.expect("an answer") }).await;
+    // One came while this one was not heard of, and is there.
+    ends_as_taken(kubelet, &leases, "another.machine/1").await;
+    // Whoever comes next neither registers nor runs a pod.
+    cluster.create("web", "n1", json!({})).await;
+    ends_as_taken(Kubelet::start(&cluster.server, "n1", runtime.clone()), &leases, "another.machine/1").await;
+    let pod = cluster.pods.get("web").await.expect("it is there");
+    assert!(pod.status.expect("a status").start_time.is_none(), "it was run");
+    // When the other one is gone, it has the node.
+    leases.delete("n1", &DeleteParams::default()).await.expect("deleted");
+    let kubelet = Kubelet::start(&cluster.server, "n1", runtime);
+    cluster.until("web", "it is ready", is_ready).await;
     kubelet.stop().await;
 }

@@ -6,11 +6,13 @@
 //! watch of the own Node ──> pod ranges, labels
 //! ```
 
+mod claim;
 mod lease;
 mod machine;
 mod register;
 mod status;
 
+pub(crate) use claim::{Claimant, Taken};
 pub use machine::Machine;
 pub use status::{Facts, Pressure, amounts, node_status};
 
@@ -66,16 +68,34 @@ pub(crate) struct NodeAgent {
     pub node: watch::Sender<Option<Arc<Node>>>,
     /// Told when there is something else to say.
     pub changed: Arc<Notify>,
+    /// Which kubelet this is.
+    pub claimant: Claimant,
+    /// Whether the Node is this kubelet's: then pods may be run for it.
+    pub claimed: watch::Sender<bool>,
+    /// Cancelled when another kubelet has it.
+    pub taken: CancellationToken,
 }
 
 impl NodeAgent {
     /// Until the token is cancelled.
     pub async fn run(self, shutdown: CancellationToken) {
-        let lease = lease::run(self.client.clone(), self.settings.name.clone(), self.node.subscribe());
+        let name = &self.settings.name;
+        let work = async {
+            self.claimant.wait(&self.client, name, false).await?;
+            self.claimed.send_replace(true);
+            let lease = lease::run(self.client.clone(), name, &self.claimant, self.node.subscribe());
+            tokio::select! {
+                () = self.keep() => Ok(()),
+                () = self.follow() => Ok(()),
+                taken = lease => Err(taken),
+            }
+        };
         tokio::select! {
-            () = self.keep() => {}
-            () = self.follow() => {}
-            () = lease => {}
+            ended = work => if let Err(Taken { by }) = ended {
+                let advice = "give one of both machines another name (kubeadm reset, kubeadm join --node-name)";
+                tracing::error!(node = name, by, "another kubelet has this node, and this one ends: {advice}");
+                self.taken.cancel();
+            },
             () = shutdown.cancelled() => {}
         }
     }
@@ -92,7 +112,9 @@ impl NodeAgent {
             match event {
                 Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => {
                     is_listed = true;
-                    self.seen(node).await;
+                    if self.seen(node).await {
+                        self.changed.notify_one();
+                    }
                 }
                 Ok(watcher::Event::Delete(_)) => self.gone().await,
                 Ok(watcher::Event::Init) => is_listed = self.node.borrow().is_none(),
@@ -104,31 +126,38 @@ impl NodeAgent {
         }
     }
 
-    /// It will be registered again.
+    /// Somebody has deleted it, and means it: a kubelet registers its node when it starts, and then no more.
     async fn gone(&self) {
-        self.node.send_replace(None);
+        if self.node.send_replace(None).is_some() {
+            let advice =
+                "kubeadm reset takes this machine out of it; a kubelet that is started anew registers again";
+            tracing::warn!(
+                node = self.settings.name,
+                "this node was deleted from the cluster, its pods end: {advice}"
+            );
+        }
         self.provider.node_seen(None).await;
         self.changed.notify_one();
     }
 
-    async fn seen(&self, mut node: Node) {
+    /// The node is so in the API; whether it was not there before.
+    async fn seen(&self, mut node: Node) -> bool {
         node.metadata.managed_fields = None;
         let node = Arc::new(node);
-        self.node.send_replace(Some(node.clone()));
+        let was_gone = self.node.send_replace(Some(node.clone())).is_none();
         self.provider.node_seen(Some(node)).await;
+        was_gone
     }
 
-    /// Registers the node and keeps its status.
+    /// Registers the node and keeps its status, as long as it is there.
     async fn keep(&self) {
+        self.register().await;
         let mut written: Option<(NodeStatus, tokio::time::Instant)> = None;
-        let mut registered = false;
         loop {
-            if self.node.borrow().is_none() && written.is_some() {
-                (registered, written) = (false, None);
-            }
-            if !registered {
-                self.register().await;
-                registered = true;
+            if self.node.borrow().is_none() {
+                written = None;
+                self.changed.notified().await;
+                continue;
             }
             let facts = self.facts().await;
             let before = self.node.borrow().as_ref().and_then(|node| node.status.clone()).unwrap_or_default();
@@ -142,7 +171,7 @@ impl NodeAgent {
                     Err(error) => {
                         tracing::warn!(error = crate::error::chain(&error), "write the status of this node");
                         if matches!(&error, kube::Error::Api(status) if status.code == 404) {
-                            registered = false;
+                            self.gone().await;
                         }
                         tokio::time::sleep(RETRY).await;
                         continue;

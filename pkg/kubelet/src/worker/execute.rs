@@ -52,6 +52,16 @@ impl Execution {
         let (work, change): (Work, BoxFuture<'static, Change>) = match action.clone() {
             Action::TellBackOff { name, after, of_image } => {
                 self.tell_back_off(&name, of_image);
+                let own = view.containers.iter().filter(|one| one.name == name);
+                let said = own.max_by_key(|one| one.attempt).and_then(|one| memory.messages.get(&one.id));
+                if let Some(said) = said.filter(|said| is_static(&self.pod) && !said.is_empty()) {
+                    // Without it there may be no API that could tell.
+                    tracing::error!(
+                        pod = self.pod_ref.name,
+                        container = name,
+                        "a static pod does not run: {said}"
+                    );
+                }
                 memory.containers.entry(name).or_default().told = Some(after);
                 return None;
             }
