@@ -22,6 +22,7 @@ mod nameserver;
 mod node;
 mod objects;
 pub mod record;
+mod removals;
 pub mod rules;
 mod run;
 pub mod services;

@@ -198,6 +198,11 @@ impl Syncer {
         }
     }
 
+    /// Whether the kernel tells of changes to these rules.
+    pub fn is_nft(&self) -> bool {
+        self.iptables.is_nft()
+    }
+
     /// What rules depend on besides services.
     pub fn settings(&self) -> &Settings {
         &self.settings

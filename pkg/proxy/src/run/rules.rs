@@ -7,6 +7,7 @@ use crate::iptables::Iptables;
 use crate::metrics::Status;
 use crate::node::{This, all_ips, has_ipv6};
 use crate::objects::{Dirty, Objects};
+use crate::removals::Removals;
 use crate::rules::Settings;
 use crate::services::{ServicePort, Taken, ports_of};
 use crate::syncer::Syncer;
@@ -21,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Chains that nobody needs go when nothing has changed for so long.
 const TIDY_AFTER: Duration = Duration::from_secs(1);
+/// Who removes rules removes many: they are looked for when that has gone on for so long.
+const REMOVED: Duration = Duration::from_millis(250);
 
 /// The packet filter, for each family of addresses that this node has.
 pub struct Filter {
@@ -77,7 +80,12 @@ pub async fn keep(
     let mut look = tokio::time::interval(config.sync_period);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut failing = false;
+    // While we write, nobody is listened to: what was removed meanwhile is looked for once, after that.
+    let (mut removals, mut unlooked) = (None, false);
     loop {
+        if removals.is_none() {
+            removals = listen(&filter);
+        }
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = dirty.changed() => {}
@@ -86,8 +94,19 @@ pub async fn keep(
                 filter.find_ipv6(config).await;
                 claimed = None;
             }
+            () = removed(&removals) => {
+                look_at(&mut filter).await;
+            }
+            () = tokio::time::sleep(TIDY_AFTER), if !failing && unlooked && removals.is_some() => {
+                unlooked = false;
+                if look_at(&mut filter).await {
+                    continue;
+                }
+            }
             () = tokio::time::sleep(RETRY), if failing => {}
             () = tokio::time::sleep(TIDY_AFTER), if !failing && has_leftovers(&filter) => {
+                removals = None;
+                unlooked = true;
                 tidy(&mut filter).await;
                 continue;
             }
@@ -113,11 +132,28 @@ pub async fn keep(
             keys.extend(services.iter().filter(|it| it.more.is_some()).map(|it| Key::of(it.as_ref())));
         }
         checks.update(objects, &this, &keys);
+        if !keys.is_empty() || filter.families.iter().any(Syncer::needs_all) {
+            (removals, unlooked) = (None, true);
+        }
         failing = !sync(&mut filter, objects, &this, &taken, (keys, since), status, recorder).await;
         // The first rules make the kernel track connections.
         if !failing && !std::mem::replace(&mut is_tracking, true) {
             config.tracking.apply();
         }
+    }
+}
+
+/// To be told of rules that are removed, where the kernel tells of that.
+fn listen(filter: &Filter) -> Option<Removals> {
+    let listening = filter.families.iter().any(Syncer::is_nft).then(Removals::listen)?;
+    listening.inspect_err(|error| tracing::debug!(%error, "nobody tells of rules that are removed")).ok()
+}
+
+/// Returns when rules that somebody has removed may be ours.
+async fn removed(removals: &Option<Removals>) {
+    match removals {
+        Some(removals) if removals.next().await.is_ok() => tokio::time::sleep(REMOVED).await,
+        _ => std::future::pending().await,
     }
 }
 
@@ -133,15 +169,21 @@ async fn tidy(filter: &mut Filter) {
     }
 }
 
-async fn look_at(filter: &mut Filter) {
+/// Whether all is as it should be.
+async fn look_at(filter: &mut Filter) -> bool {
     tidy(filter).await;
+    let mut is_intact = true;
     for syncer in &mut filter.families {
         match syncer.look().await {
             Ok(true) => {}
-            Ok(false) => tracing::info!("rules are missing: all are written"),
+            Ok(false) => {
+                tracing::info!("rules are missing: all are written");
+                is_intact = false;
+            }
             Err(error) => tracing::warn!(%error, "rules cannot be looked at"),
         }
     }
+    is_intact
 }
 
 async fn sync(
