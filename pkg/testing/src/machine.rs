@@ -11,11 +11,13 @@
 //! A machine can be cut off, slowed down, frozen, killed and booted again. Dropping it leaves nothing behind.
 
 mod disk;
+mod missing;
 
 pub use disk::ROOM_ENOUGH;
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -127,7 +129,8 @@ impl Machine {
     pub fn command(&self, program: &str) -> Command {
         let pid = self.running.as_ref().expect("the machine runs").pid.to_string();
         let mut command = Command::new("nsenter");
-        command.args(["--target", &pid, "--all", program]);
+        // Its root as its first process has it: a namespace has another one where this machine's `/` is mounted twice.
+        command.args(["--target", &pid, "--all", "--root", "--wd", program]);
         command.env_remove("KUBECONFIG").stdin(Stdio::null());
         command
     }
@@ -223,10 +226,26 @@ impl Machine {
         self.wait("its first process", || ready.exists().then_some(()));
         running.pid = first_process(running.child.id());
         self.running = Some(running);
+        self.check_root();
         let pid = self.running.as_ref().expect("just started").pid.to_string();
         self.switch.ip(&["link", "add", &self.cable, "type", "veth", "peer", "name", "eth0", "netns", &pid]);
         self.switch.ip(&["link", "set", &self.cable, "master", "br0", "up"]);
         self.wait("containerd", || self.output("ctr", &["version"]).status.success().then_some(()));
+    }
+
+    /// Whatever is done on it from now on is done to its own files. Nothing was before this.
+    fn check_root(&self) {
+        let own = fs::metadata(self.disk.path().join("root")).expect("its root");
+        let own = format!("{}:{}", own.dev(), own.ino());
+        let there = self.output("stat", &["--format", "%d:%i", "/"]);
+        let there = String::from_utf8_lossy(&there.stdout).into_owned();
+        assert!(
+            there.trim() == own,
+            "{}: it has no root of its own ({} instead of {own}): is / of this machine mounted twice (findmnt /)?\n{}",
+            self.name,
+            there.trim(),
+            missing::said()
+        );
     }
 
     fn wait<T>(&self, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
@@ -235,8 +254,12 @@ impl Machine {
             if let Some(found) = condition() {
                 return found;
             }
-            let log = || fs::read_to_string(self.disk.path().join("boot.log")).unwrap_or_default();
-            assert!(Instant::now() < ends, "{}: waited in vain for {what}:\n{}", self.name, log());
+            let logs = || {
+                let of = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+                let boot = of(self.disk.path().join("boot.log"));
+                format!("{}\n{boot}\n{}", missing::said(), of(self.path("/var/log/containerd.log")))
+            };
+            assert!(Instant::now() < ends, "{}: waited in vain for {what}:\n{}", self.name, logs());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
