@@ -11,6 +11,7 @@ use listwatch::Object;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// The largest request body taken; upstream's limit.
 pub const LARGEST_REQUEST: usize = 3 * 1024 * 1024;
@@ -18,9 +19,34 @@ pub const LARGEST_REQUEST: usize = 3 * 1024 * 1024;
 /// Bodies that come whole in their first piece and are no larger than this are not charged to anybody.
 const SMALL: usize = 16 * 1024;
 
+/// So much of a body that is not taken is read all the same: who is still sending when the connection is closed may never
+/// see the answer that says why.
+const LONGEST_FAREWELL: usize = 8 * LARGEST_REQUEST;
+/// And for no longer than this.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Reads a whole request body, or says why not: it is too large, or its user has too many on their way. What is held of
 /// it is charged to the share until that is dropped.
 pub async fn read(mut body: Incoming, share: &mut Share) -> Result<Bytes> {
+    let taken = take(&mut body, share).await;
+    if taken.is_err() {
+        let _ = tokio::time::timeout(FAREWELL_PATIENCE, discard(&mut body)).await;
+    }
+    taken
+}
+
+/// Reads what is still to come of a body, within bounds, and keeps nothing of it.
+async fn discard(body: &mut Incoming) {
+    let mut left = LONGEST_FAREWELL;
+    while let Some(Ok(frame)) = body.frame().await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+async fn take(body: &mut Incoming, share: &mut Share) -> Result<Bytes> {
     let too_large = || ApiError::too_large(format!("Request entity too large: limit is {LARGEST_REQUEST}"));
     if body.size_hint().lower() > LARGEST_REQUEST as u64 {
         return Err(too_large());
