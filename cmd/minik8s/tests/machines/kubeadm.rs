@@ -1,6 +1,6 @@
 //! What kubeadm does besides `init` and `join` of everyday: other stores, backups, tokens, certificates, dry runs.
 
-use crate::support::{Node, traces};
+use crate::support::{Datastore, Node, traces};
 use std::process::Output;
 use testing::Switch;
 
@@ -56,7 +56,7 @@ fn a_cluster_on_etcd_is_saved_and_moves_between_stores() {
     node.apply(include_str!("../../../../testcases/hello.yaml"));
     node.kubectl(&["create", "configmap", "kept", "--from-literal=by=backup"]);
     node.kubectl(&["create", "secret", "generic", "kept", "--from-literal=key=value"]);
-    holds_what_was_saved(&node, 4);
+    holds_what_was_saved(&node, Datastore::Etcd.pods());
     assert!(!node.machine.path("/var/lib/minik8s/store").exists(), "nothing is in the embedded store");
     let backup = "/var/lib/cluster.tar";
     assert!(node.run(&["kubeadm", "backup", backup]).contains("Keep it safe"));
@@ -70,7 +70,7 @@ fn a_cluster_on_etcd_is_saved_and_moves_between_stores() {
     assert!(next.contains("\n  kubeadm init\n"), "{next}");
     refused(&node, &["kubeadm", "init", "--datastore", "etcd"], &["/var/lib/minik8s/store", "--datastore"]);
     node.run(&["kubeadm", "init"]);
-    holds_what_was_saved(&node, 3);
+    holds_what_was_saved(&node, Datastore::Embedded.pods());
     node.run(&["kubeadm", "backup", "/var/lib/second.tar"]);
     node.run(&["kubeadm", "reset", "--force"]);
 
@@ -79,7 +79,7 @@ fn a_cluster_on_etcd_is_saved_and_moves_between_stores() {
     assert!(next.contains("\n  kubeadm init --datastore etcd\n"), "{next}");
     refused(&node, &["kubeadm", "init"], &["/var/lib/minik8s/etcd", "--datastore"]);
     node.run(&["kubeadm", "init", "--datastore", "etcd"]);
-    holds_what_was_saved(&node, 4);
+    holds_what_was_saved(&node, Datastore::Etcd.pods());
     node.run(&["kubeadm", "reset", "--force"]);
 
     // To an etcd that somebody else runs.
@@ -94,7 +94,7 @@ fn a_cluster_on_etcd_is_saved_and_moves_between_stores() {
     });
     node.run(&["kubeadm", "restore", backup, "--etcd-servers", servers]);
     node.run(&["kubeadm", "init", "--etcd-servers", servers]);
-    holds_what_was_saved(&node, 3);
+    holds_what_was_saved(&node, Datastore::Embedded.pods());
     node.run(&["kubeadm", "reset", "--force"]);
     node.machine.run("pkill", &["-TERM", "-x", "etcd"]);
     node.machine.run("rm", &["-r", "/var/lib/others", backup, "/var/lib/second.tar"]);
