@@ -9,12 +9,15 @@ use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 /// Something was carried out.
 pub(crate) struct Finished {
+    /// The uid of the pod that it was about.
+    pub pod: String,
     /// What became of a binding, if it was one.
     pub binding: Option<(Target, Vec<ClaimAction>, Outcome)>,
     /// When the decision began.
@@ -28,7 +31,39 @@ pub(crate) struct Executor {
     tasks: TaskTracker,
     most: usize,
     running: usize,
+    turns: Turns<(Decision, Instant)>,
     finished: mpsc::Sender<Finished>,
+}
+
+/// What is decided of a pod is written in that order: of two refusals under way at once the older could be the last word.
+struct Turns<T> {
+    /// By pod of which something is under way: what comes after that.
+    waiting: HashMap<String, VecDeque<T>>,
+}
+
+impl<T> Turns<T> {
+    /// What may begin, if nothing of this pod is under way.
+    fn begin(&mut self, pod: &str, next: T) -> Option<T> {
+        match self.waiting.get_mut(pod) {
+            Some(waiting) => {
+                waiting.push_back(next);
+                None
+            }
+            None => {
+                self.waiting.insert(pod.to_owned(), VecDeque::new());
+                Some(next)
+            }
+        }
+    }
+
+    /// What was under way has ended: what may begin.
+    fn end(&mut self, pod: &str) -> Option<T> {
+        let next = self.waiting.get_mut(pod)?.pop_front();
+        if next.is_none() {
+            self.waiting.remove(pod);
+        }
+        next
+    }
 }
 
 impl Executor {
@@ -39,16 +74,20 @@ impl Executor {
     ) -> (Executor, mpsc::Receiver<Finished>) {
         let (finished, results) = mpsc::channel(most);
         let tasks = TaskTracker::new();
-        (Executor { client, recorder, tasks, most, running: 0, finished }, results)
+        let turns = Turns { waiting: HashMap::new() };
+        (Executor { client, recorder, tasks, most, running: 0, turns, finished }, results)
     }
 
     pub(crate) fn has_room(&self) -> bool {
         self.running < self.most
     }
 
-    /// A [`Finished`] was received.
-    pub(crate) fn freed(&mut self) {
+    /// A [`Finished`] was received, about this pod.
+    pub(crate) fn freed(&mut self, pod: &str) {
         self.running -= 1;
+        if let Some((decision, began)) = self.turns.end(pod) {
+            self.start(decision, began);
+        }
     }
 
     /// Waits for what is under way. Nobody reads the results any more: the channel has room for all.
@@ -59,6 +98,13 @@ impl Executor {
 
     pub(crate) fn execute(&mut self, decision: Decision, began: Instant) {
         self.running += 1;
+        if let Some((decision, began)) = self.turns.begin(&decision.target().uid.clone(), (decision, began)) {
+            self.start(decision, began);
+        }
+    }
+
+    fn start(&self, decision: Decision, began: Instant) {
+        let pod = decision.target().uid.clone();
         let hands = Hands { client: self.client.clone(), recorder: self.recorder.clone() };
         let finished = self.finished.clone();
         self.tasks.spawn(async move {
@@ -72,7 +118,7 @@ impl Executor {
                 Decision::Refuse { .. } => None,
             };
             // Room was counted; nobody listens only when the scheduler ends.
-            let _ = finished.send(Finished { binding, began }).await;
+            let _ = finished.send(Finished { pod, binding, began }).await;
         });
     }
 }
@@ -264,5 +310,24 @@ fn reference(namespace: &str, name: &str, uid: &str) -> ObjectReference {
         name: Some(name.to_owned()),
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pods_decisions_are_written_one_after_the_other() {
+        let mut turns = Turns { waiting: HashMap::new() };
+        assert_eq!(turns.begin("a", 1), Some(1));
+        assert_eq!(turns.begin("a", 2), None);
+        assert_eq!(turns.begin("b", 3), Some(3), "others wait for nobody");
+        assert_eq!(turns.begin("a", 4), None);
+        assert_eq!(turns.end("a"), Some(2));
+        assert_eq!(turns.end("a"), Some(4));
+        assert_eq!(turns.end("a"), None);
+        assert_eq!(turns.end("b"), None);
+        assert!(turns.waiting.is_empty(), "nothing is kept of pods that are done with");
     }
 }

@@ -147,7 +147,7 @@ impl Loop<'_> {
     }
 
     fn finish(&mut self, done: &Finished) {
-        self.executor.freed();
+        self.executor.freed(&done.pod);
         let Some((target, claims, outcome)) = &done.binding else { return };
         let attempt = if *outcome == Outcome::Bound { Attempt::Scheduled } else { Attempt::Error };
         self.config.metrics.attempt(attempt, done.began.elapsed());

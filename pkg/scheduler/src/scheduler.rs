@@ -101,6 +101,15 @@ pub enum Decision {
     },
 }
 
+impl Decision {
+    /// The pod that it is about.
+    pub fn target(&self) -> &Target {
+        match self {
+            Decision::Bind { target, .. } | Decision::Refuse { target, .. } => target,
+        }
+    }
+}
+
 /// Places pods.
 pub struct Scheduler {
     /// What is known.
