@@ -25,6 +25,7 @@ pub mod kind;
 pub mod kinds;
 pub mod meta;
 pub mod names;
+pub mod node_selector;
 pub mod object;
 pub mod place;
 pub mod printing;
@@ -34,6 +35,7 @@ pub mod quota;
 pub mod schema;
 pub mod selector;
 pub mod table;
+pub mod taints;
 
 pub use field::{Errors, Field, FieldError};
 pub use kind::{Column, Kind, Scope};

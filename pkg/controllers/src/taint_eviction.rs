@@ -2,6 +2,7 @@
 
 use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Note, Plan, Task, Write};
+use api::taints::tolerates;
 use client::{Cache, Change, Key, reference};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Taint, Toleration};
@@ -66,7 +67,8 @@ fn disruption(pod: &Pod, now: Timestamp) -> Option<Write> {
 fn tolerated_for(taints: &[Taint], tolerations: &[&Toleration]) -> Option<Duration> {
     let mut shortest = None;
     for taint in taints {
-        let matching: Vec<_> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
+        let matching: Vec<_> =
+            tolerations.iter().filter(|toleration| tolerates(**toleration, taint)).collect();
         if matching.is_empty() {
             return Some(Duration::ZERO);
         }
@@ -76,19 +78,6 @@ fn tolerated_for(taints: &[Taint], tolerations: &[&Toleration]) -> Option<Durati
         }
     }
     shortest
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let key = toleration.key.as_deref().unwrap_or_default();
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let value =
-        || toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default();
-    (effect.is_empty() || effect == taint.effect)
-        && match toleration.operator.as_deref().unwrap_or("Equal") {
-            "Exists" => key.is_empty() || key == taint.key,
-            "Equal" => key == taint.key && value(),
-            _ => false,
-        }
 }
 
 struct Evictor {

@@ -4,10 +4,15 @@ use crate::eviction::is_critical;
 use crate::node::Pressure;
 use api::kinds::pod_spec::requests::pod_requests;
 use api::kinds::pod_spec::requests::qos_class;
-use api::{Quantity, names};
-use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Pod};
+use api::taints::{TaintParts, tolerates};
+use api::{Quantity, names, node_selector};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// The taint of a node that is short of memory.
+const MEMORY_PRESSURE: TaintParts<'_> =
+    TaintParts { key: "node.kubernetes.io/memory-pressure", value: "", effect: "NoSchedule" };
 
 /// Why not, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,13 +62,9 @@ fn pressed(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
         return Ok(());
     }
     let spec = pod.spec.as_ref().and_then(|spec| serde_json::to_value(spec).ok()).unwrap_or_default();
-    let tolerates = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten()).any(|toleration| {
-        let key = toleration.key.as_deref();
-        let of_key = key.is_none_or(|key| key.is_empty() || key == "node.kubernetes.io/memory-pressure");
-        of_key
-            && toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == "NoSchedule")
-    });
-    if conditions == ["MemoryPressure"] && (qos_class(&spec) != "BestEffort" || tolerates) {
+    let mut tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    let is_tolerated = tolerations.any(|toleration| tolerates(toleration, MEMORY_PRESSURE));
+    if conditions == ["MemoryPressure"] && (qos_class(&spec) != "BestEffort" || is_tolerated) {
         return Ok(());
     }
     reject("Evicted", format!("The node had condition: [{}]. ", conditions.join(" ")))
@@ -84,51 +85,11 @@ fn affinity(pod: &Pod, node: &Node) -> Result<(), Rejection> {
         .as_ref()
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    let fits = required.is_none_or(|required| {
-        required.node_selector_terms.iter().any(|term| term_matches(term, &labels, name))
-    });
+    let fits = required.is_none_or(|required| node_selector::selects(required, name, &labels));
     if selected && fits {
         return Ok(());
     }
     reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
-}
-
-fn term_matches(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>, name: &str) -> bool {
-    let expressions = term.match_expressions.iter().flatten();
-    let fields = term.match_fields.iter().flatten();
-    if term.match_expressions.as_ref().is_none_or(Vec::is_empty)
-        && term.match_fields.as_ref().is_none_or(Vec::is_empty)
-    {
-        return false;
-    }
-    let holds = |key: &str, operator: &str, values: &[String], value: Option<&str>| match operator {
-        "In" => value.is_some_and(|value| values.iter().any(|other| other == value)),
-        "NotIn" => value.is_none_or(|value| values.iter().all(|other| other != value)),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" | "Lt" => {
-            let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
-            let pair = number(value).zip(number(values.first().map(String::as_str)));
-            pair.is_some_and(|(own, other)| if operator == "Gt" { own > other } else { own < other })
-        }
-        _ => {
-            tracing::debug!(key, operator, "unknown operator of a node selector");
-            false
-        }
-    };
-    let by_label = expressions.map(|r| {
-        holds(
-            &r.key,
-            &r.operator,
-            r.values.as_deref().unwrap_or_default(),
-            labels.get(&r.key).map(String::as_str),
-        )
-    });
-    let by_field = fields.map(|r| {
-        let value = (r.key == "metadata.name").then_some(name);
-        holds(&r.key, &r.operator, r.values.as_deref().unwrap_or_default(), value)
-    });
-    by_label.chain(by_field).all(|holds| holds)
 }
 
 /// Host ports in use: protocol, address, port.

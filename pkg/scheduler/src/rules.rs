@@ -7,8 +7,14 @@
 //! Verdicts are kept per node and made again only for a node that changed, so that a thousand equal pods cost one look.
 
 use crate::wire;
-use api::selector::{Labels, Lookup, Operator, Requirement};
+use api::node_selector::{Term, Written};
+use api::selector::Labels;
+use api::taints::{TaintParts, tolerates};
 use std::collections::BTreeSet;
+
+/// The taint of a node that is cordoned, also before it has it.
+const UNSCHEDULABLE: TaintParts<'_> =
+    TaintParts { key: "node.kubernetes.io/unschedulable", value: "", effect: "NoSchedule" };
 
 /// The rules of a pod for nodes. Pods with equal rules share one table of verdicts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -51,45 +57,17 @@ pub(crate) struct Compiled {
     pin: Option<String>,
 }
 
-/// Requirements that must all hold. A term that was not understood, or is empty, holds nowhere.
-#[derive(Debug, Default)]
-pub(crate) struct Term {
-    requirements: Option<Vec<Requirement>>,
-    names: Vec<(bool, Vec<String>)>,
-}
-
 /// Terms of which one must hold.
 pub(crate) fn terms(selector: &wire::NodeSelector) -> Vec<Term> {
     selector.node_selector_terms.iter().map(term).collect()
 }
 
 fn term(term: &wire::NodeTerm) -> Term {
-    if term.match_expressions.is_empty() && term.match_fields.is_empty() {
-        return Term::default();
-    }
-    let requirements = term.match_expressions.iter().map(|expression| {
-        let operator = match expression.operator.as_str() {
-            "In" => Operator::In,
-            "NotIn" => Operator::NotIn,
-            "Exists" => Operator::Exists,
-            "DoesNotExist" => Operator::DoesNotExist,
-            "Gt" => Operator::GreaterThan,
-            "Lt" => Operator::LessThan,
-            _ => return None,
-        };
-        let values = expression.values.iter().map(String::as_str).collect();
-        Requirement::new(&expression.key, operator, values).ok()
-    });
-    let names = term.match_fields.iter().map(|field| (field.operator == "In", field.values.clone()));
-    Term { requirements: requirements.collect(), names: names.collect() }
+    Term::new(term.match_expressions.iter().map(written), term.match_fields.iter().map(written))
 }
 
-impl Term {
-    pub(crate) fn holds(&self, name: &str, labels: &impl Lookup) -> bool {
-        let Some(requirements) = &self.requirements else { return false };
-        requirements.iter().all(|requirement| requirement.matches(labels))
-            && self.names.iter().all(|(is_in, names)| names.iter().any(|other| other == name) == *is_in)
-    }
+fn written(expression: &wire::Expression) -> Written<'_> {
+    (&expression.key, &expression.operator, &expression.values)
 }
 
 impl NodeRules {
@@ -133,7 +111,7 @@ impl NodeRules {
 impl Compiled {
     /// The first rule that the node breaks, in the order of upstream's filters.
     pub(crate) fn verdict(&self, node: &NodeFacts) -> Verdict {
-        if node.unschedulable && !self.tolerates("node.kubernetes.io/unschedulable", "", "NoSchedule") {
+        if node.unschedulable && !self.tolerates(UNSCHEDULABLE) {
             Verdict::Unschedulable
         } else if self.pin.as_ref().is_some_and(|pin| *pin != node.name) {
             Verdict::NodeName
@@ -160,14 +138,13 @@ impl Compiled {
         taints
             .iter()
             .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"))
-            .all(|taint| self.tolerates(&taint.key, &taint.value, &taint.effect))
+            .all(|taint| self.tolerates(taint))
     }
 
     /// How many taints would rather not have the pod.
     pub(crate) fn unwelcome(&self, taints: &[wire::Taint]) -> i64 {
-        let unwelcome = taints.iter().filter(|taint| {
-            taint.effect == "PreferNoSchedule" && !self.tolerates(&taint.key, &taint.value, &taint.effect)
-        });
+        let unwelcome =
+            taints.iter().filter(|taint| taint.effect == "PreferNoSchedule" && !self.tolerates(*taint));
         unwelcome.count() as i64
     }
 
@@ -180,16 +157,9 @@ impl Compiled {
         !self.preferred.is_empty()
     }
 
-    fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
-        self.tolerations.iter().any(|toleration| {
-            (toleration.effect.is_empty() || toleration.effect == effect)
-                && (toleration.key.is_empty() || toleration.key == key)
-                && match toleration.operator.as_str() {
-                    "" | "Equal" => toleration.value == value,
-                    "Exists" => true,
-                    _ => false,
-                }
-        })
+    fn tolerates<'a>(&self, taint: impl Into<TaintParts<'a>>) -> bool {
+        let taint = taint.into();
+        self.tolerations.iter().any(|toleration| tolerates(toleration, taint))
     }
 }
 

@@ -3,10 +3,11 @@
 
 use crate::cluster::{Cluster, NodeId, key};
 use crate::reasons::Reason;
-use crate::rules::{Term, terms};
+use crate::rules::terms;
 use crate::terms::parse;
 use crate::wire;
 use api::Quantity;
+use api::node_selector::Term;
 use api::selector::{LabelSelector, Labels};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

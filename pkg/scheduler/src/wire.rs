@@ -4,6 +4,7 @@
 //! Types here carry no behaviour. What is the same for equivalent pods is one value, [`PodSpec`], so that it can be
 //! hashed and compared as a whole.
 
+use api::taints::{TaintParts, TolerationParts};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -262,6 +263,12 @@ pub struct Toleration {
     pub effect: String,
 }
 
+impl<'a> From<&'a Toleration> for TolerationParts<'a> {
+    fn from(it: &'a Toleration) -> TolerationParts<'a> {
+        TolerationParts { key: &it.key, operator: &it.operator, value: &it.value, effect: &it.effect }
+    }
+}
+
 /// How evenly pods must be spread.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -381,6 +388,12 @@ pub struct Taint {
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
+}
+
+impl<'a> From<&'a Taint> for TaintParts<'a> {
+    fn from(it: &'a Taint) -> TaintParts<'a> {
+        TaintParts { key: &it.key, value: &it.value, effect: &it.effect }
+    }
 }
 
 /// What a node has.

@@ -2,13 +2,13 @@
 
 use super::{GENERATION_ANNOTATION, GENERATION_LABEL, HASH_LABEL};
 use crate::pods;
-use api::selector::{Operator, Requirement};
+use api::node_selector;
+use api::taints::tolerates;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration,
+    Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
 };
 use kube::ResourceExt;
-use std::collections::BTreeMap;
 
 /// Whether a daemon has a pod on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,54 +129,11 @@ fn add_tolerations(spec: &mut PodSpec) {
     }
 }
 
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let key = toleration.key.as_deref().unwrap_or_default();
-    if !(effect.is_empty() || effect == taint.effect) || !(key.is_empty() || key == taint.key) {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or("Equal") {
-        "Exists" => true,
-        "Equal" | "" => {
-            toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
-        }
-        _ => false,
-    }
-}
-
 fn matches_affinity(spec: &PodSpec, node: &Node) -> bool {
     let labels = node.labels();
     let selected = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required =
         affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    selected
-        && required
-            .is_none_or(|required| required.node_selector_terms.iter().any(|term| matches_term(term, node)))
-}
-
-fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let (expressions, fields) = (
-        term.match_expressions.as_deref().unwrap_or_default(),
-        term.match_fields.as_deref().unwrap_or_default(),
-    );
-    let named = BTreeMap::from([("metadata.name".to_owned(), node.name_any())]);
-    // A term that says nothing matches nothing.
-    !(expressions.is_empty() && fields.is_empty())
-        && expressions.iter().all(|requirement| matches(requirement, node.labels()))
-        && fields.iter().all(|requirement| matches(requirement, &named))
-}
-
-fn matches(requirement: &NodeSelectorRequirement, values: &BTreeMap<String, String>) -> bool {
-    let operator = match requirement.operator.as_str() {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
-        "Gt" => Operator::GreaterThan,
-        "Lt" => Operator::LessThan,
-        _ => return false,
-    };
-    let wanted = requirement.values.iter().flatten().map(String::as_str).collect();
-    Requirement::new(&requirement.key, operator, wanted).is_ok_and(|requirement| requirement.matches(values))
+    selected && required.is_none_or(|required| node_selector::selects(required, &node.name_any(), labels))
 }
