@@ -4,12 +4,13 @@
 //! spec.hard ──> which names ──> pods, services and claims from the caches, others counted by the server ──> status.used
 //! ```
 //!
-//! Refusing what would go beyond is the apiserver's business.
+//! Refusing what would go beyond is the apiserver's business. What an object counts as is said in [`api::quota`], for both.
 
 use crate::discovery::discover;
 use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Plan, Task, Write};
-use api::Quantity;
+use api::kinds::pod_spec::requests::Amounts;
+use api::{Quantity, Value, quota};
 use client::{Cache, Key};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
@@ -17,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -43,9 +45,9 @@ pub struct View {
 }
 
 /// What to write.
-pub fn plan(view: &View) -> Plan {
+pub fn plan(view: &View, now: Timestamp) -> Plan {
     let hard = view.quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
-    let used = usage(view);
+    let used = usage(view, now);
     let mut plan = Plan::default();
     if !view.counts.is_empty() {
         plan.look_again = Some(RECOUNT);
@@ -66,124 +68,54 @@ pub fn plan(view: &View) -> Plan {
 }
 
 /// How much is used of each name.
-fn usage(view: &View) -> BTreeMap<String, Amount> {
-    let pods: Vec<&Pod> = view.pods.iter().map(Arc::as_ref).filter(|pod| counts(&view.quota, pod)).collect();
-    let names = view.quota.spec.iter().flat_map(|spec| spec.hard.iter().flatten());
-    names.map(|(name, _)| (name.clone(), Amount(used(view, &pods, name).to_string()))).collect()
+fn usage(view: &View, now: Timestamp) -> BTreeMap<String, Amount> {
+    let mut quota = serde_json::to_value(&*view.quota).unwrap_or_default();
+    quota["status"]["hard"] = quota["spec"]["hard"].take();
+    let hard = quota::list(&quota, "status.hard");
+    let mut tally =
+        Tally { used: hard.keys().map(|name| (name.clone(), Quantity::default())).collect(), quota, now };
+    tally.add("pods", &view.pods);
+    tally.add("services", &view.services);
+    tally.add("persistentvolumeclaims", &view.claims);
+    for (name, count) in &view.counts {
+        tally.used.insert(name.clone(), Quantity::from_value(i64::try_from(*count).unwrap_or(i64::MAX)));
+    }
+    tally.used.into_iter().map(|(name, amount)| (name, Amount(amount.to_string()))).collect()
+}
+
+/// A quota's amounts while objects are added up.
+struct Tally {
+    quota: Value,
+    used: Amounts,
+    now: Timestamp,
+}
+
+impl Tally {
+    /// Adds objects of the core group, unless the quota counts none of them.
+    fn add<K: Serialize>(&mut self, plural: &str, objects: &[Arc<K>]) {
+        if !self.used.keys().any(|name| quota::tracks("", plural, name)) {
+            return;
+        }
+        for object in objects {
+            let object = serde_json::to_value(&**object).unwrap_or_default();
+            if !quota::matches(&self.quota, "", plural, &object) {
+                continue;
+            }
+            for (name, amount) in quota::usage("", plural, &object, self.now) {
+                if let Some(sum) = self.used.get_mut(&name) {
+                    *sum = *sum + amount;
+                }
+            }
+        }
+    }
 }
 
 /// Whether less is used of anything than the quota says.
-fn is_lower(view: &View) -> bool {
+fn is_lower(view: &View, now: Timestamp) -> bool {
     let amount = |amount: &Amount| amount.0.parse::<Quantity>().unwrap_or_default();
-    let (now, status) = (usage(view), view.quota.status.as_ref());
+    let (counted, status) = (usage(view, now), view.quota.status.as_ref());
     let mut said = status.and_then(|status| status.used.as_ref()).into_iter().flatten();
-    said.any(|(name, said)| now.get(name).is_some_and(|now| amount(now) < amount(said)))
-}
-
-fn used(view: &View, pods: &[&Pod], name: &str) -> Quantity {
-    let count = |number: usize| Quantity::from_value(i64::try_from(number).unwrap_or(i64::MAX));
-    let services = || view.services.iter().filter_map(|service| service.spec.as_ref());
-    match name {
-        "pods" => count(pods.len()),
-        "count/pods" => count(view.pods.len()),
-        "services" | "count/services" => count(view.services.len()),
-        "persistentvolumeclaims" | "count/persistentvolumeclaims" => count(view.claims.len()),
-        "services.loadbalancers" => {
-            count(services().filter(|s| s.type_.as_deref() == Some("LoadBalancer")).count())
-        }
-        "services.nodeports" => {
-            let open = services().filter(|s| matches!(s.type_.as_deref(), Some("NodePort" | "LoadBalancer")));
-            count(open.map(|s| s.ports.as_ref().map_or(0, Vec::len)).sum())
-        }
-        "requests.storage" => view.claims.iter().fold(Quantity::default(), |sum, claim| sum + storage(claim)),
-        name if view.counts.contains_key(name) => {
-            Quantity::from_value(i64::try_from(view.counts[name]).unwrap_or(i64::MAX))
-        }
-        name => match name.split_once(".storageclass.storage.k8s.io/") {
-            Some((class, what)) => {
-                let of = |claim: &&Arc<PersistentVolumeClaim>| {
-                    claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) == Some(class)
-                };
-                let of_class = view.claims.iter().filter(of);
-                match what {
-                    "persistentvolumeclaims" => count(of_class.count()),
-                    _ => of_class.fold(Quantity::default(), |sum, claim| sum + storage(claim)),
-                }
-            }
-            None => pods.iter().fold(Quantity::default(), |sum, pod| sum + compute(pod, name)),
-        },
-    }
-}
-
-fn storage(claim: &PersistentVolumeClaim) -> Quantity {
-    let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
-    requests.and_then(|list| list.get("storage")?.0.parse().ok()).unwrap_or_default()
-}
-
-/// What a pod asks for: containers together, or the largest of those that run before them.
-fn compute(pod: &Pod, name: &str) -> Quantity {
-    let (limits, resource) = match name.split_once('.') {
-        Some(("limits", resource)) => (true, resource),
-        Some(("requests", resource)) => (false, resource),
-        _ => (false, name),
-    };
-    let Some(spec) = &pod.spec else { return Quantity::default() };
-    let of = |resources: &Option<k8s_openapi::api::core::v1::ResourceRequirements>| {
-        let resources = resources.as_ref();
-        let list = if limits {
-            resources.and_then(|all| all.limits.as_ref())
-        } else {
-            resources.and_then(|all| all.requests.as_ref())
-        };
-        list.and_then(|list| list.get(resource)?.0.parse::<Quantity>().ok()).unwrap_or_default()
-    };
-    let mut always = spec.containers.iter().fold(Quantity::default(), |sum, c| sum + of(&c.resources));
-    let (mut sidecars, mut largest) = (Quantity::default(), Quantity::default());
-    for container in spec.init_containers.iter().flatten() {
-        if container.restart_policy.as_deref() == Some("Always") {
-            sidecars = sidecars + of(&container.resources);
-            largest = largest.max(sidecars);
-        } else {
-            largest = largest.max(sidecars + of(&container.resources));
-        }
-    }
-    always = (always + sidecars).max(largest);
-    let overhead = spec.overhead.as_ref().and_then(|list| list.get(resource)?.0.parse().ok());
-    always + overhead.unwrap_or_default()
-}
-
-/// Whether a pod counts against a quota: it has not ended, and is of the quota's scopes.
-fn counts(quota: &ResourceQuota, pod: &Pod) -> bool {
-    let ended = matches!(
-        pod.status.as_ref().and_then(|status| status.phase.as_deref()),
-        Some("Succeeded" | "Failed")
-    );
-    let Some(spec) = &quota.spec else { return !ended };
-    let terminating =
-        pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds).is_some_and(|seconds| seconds >= 0);
-    let best_effort =
-        pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) == Some("BestEffort");
-    let class = pod.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref()).unwrap_or_default();
-    let in_scope = |scope: &str| match scope {
-        "Terminating" => terminating,
-        "NotTerminating" => !terminating,
-        "BestEffort" => best_effort,
-        "NotBestEffort" => !best_effort,
-        "PriorityClass" => !class.is_empty(),
-        _ => false,
-    };
-    let expressions =
-        spec.scope_selector.iter().flat_map(|selector| selector.match_expressions.iter().flatten());
-    let mut expressions = expressions.map(|expression| {
-        let listed = expression.values.iter().flatten().any(|value| value == class);
-        match (expression.scope_name.as_str(), expression.operator.as_str()) {
-            ("PriorityClass", "In") => listed,
-            ("PriorityClass", "NotIn") => !listed,
-            ("PriorityClass", "DoesNotExist") => class.is_empty(),
-            (scope, _) => in_scope(scope),
-        }
-    });
-    !ended && spec.scopes.iter().flatten().all(|scope| in_scope(scope)) && expressions.all(|holds| holds)
+    said.any(|(name, said)| counted.get(name).is_some_and(|counted| amount(counted) < amount(said)))
 }
 
 struct Counter {
@@ -252,7 +184,7 @@ impl Controller for Counter {
             counts,
         };
         // An object may be charged for before it is heard of: what the caches do not know is not free yet.
-        if is_lower(&view) {
+        if is_lower(&view, Timestamp::now()) {
             view.pods = self.listed(&key.namespace).await?;
             view.services = self.listed(&key.namespace).await?;
             view.claims = self.listed(&key.namespace).await?;
@@ -260,8 +192,8 @@ impl Controller for Counter {
         Ok(Some(view))
     }
 
-    fn plan(&self, view: &View, _now: Timestamp) -> Plan {
-        plan(view)
+    fn plan(&self, view: &View, now: Timestamp) -> Plan {
+        plan(view, now)
     }
 }
 
@@ -297,7 +229,11 @@ impl Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
 
     fn of<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
         Arc::new(serde_json::from_value(object).unwrap())
@@ -341,7 +277,7 @@ mod tests {
             let status = json!({"used": {"pods": said}});
             view.quota =
                 of(json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "10"}}, "status": status}));
-            assert_eq!(is_lower(&view), expected, "{said}");
+            assert_eq!(is_lower(&view, now()), expected, "{said}");
         }
     }
 
@@ -363,7 +299,7 @@ mod tests {
             ("secrets", "4"),
         ];
         for (name, amount) in cases {
-            let plan = plan(&view(json!({name: "10"}), json!({})));
+            let plan = plan(&view(json!({name: "10"}), json!({})), now());
             let status = &plan.status.unwrap().body["status"];
             assert_eq!(status["used"], json!({name: amount}), "{name}");
             assert_eq!(status["hard"], json!({name: "10"}), "{name}");
@@ -378,9 +314,27 @@ mod tests {
             ("BestEffort", "0"),
             ("NotBestEffort", "3500m"),
         ] {
-            let plan = plan(&view(json!({"cpu": "10"}), json!({"scopes": [scope]})));
+            let plan = plan(&view(json!({"cpu": "10"}), json!({"scopes": [scope]})), now());
             assert_eq!(plan.status.unwrap().body["status"]["used"]["cpu"], cpu, "{scope}");
         }
+    }
+
+    #[test]
+    fn it_counts_what_admission_charges() {
+        let mut view = view(json!({"pods": "9", "requests.cpu": "9", "services.nodeports": "9"}), json!({}));
+        let far = json!({"namespaces": ["other"], "topologyKey": "zone"});
+        let affinity = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [far]}});
+        view.pods.push(of(json!({"spec": {"affinity": affinity, "resources": {"requests": {"cpu": "2"}},
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}})));
+        let quiet =
+            json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": [{"port": 1}]});
+        view.services.push(of(json!({"spec": quiet})));
+        let used = |view: &View| plan(view, now()).status.unwrap().body["status"]["used"].clone();
+        assert_eq!(used(&view), json!({"pods": "3", "requests.cpu": "5500m", "services.nodeports": "2"}));
+
+        let scoped = json!({"hard": {"pods": "9"}, "scopes": ["CrossNamespacePodAffinity"]});
+        view.quota = of(json!({"metadata": {"name": "q"}, "spec": scoped}));
+        assert_eq!(used(&view), json!({"pods": "1"}));
     }
 
     #[test]
@@ -390,6 +344,6 @@ mod tests {
         quota.status =
             serde_json::from_value(json!({"hard": {"cpu": "10"}, "used": {"cpu": "3.5"}})).unwrap();
         view.quota = Arc::new(quota);
-        assert!(plan(&view).is_quiet());
+        assert!(plan(&view, now()).is_quiet());
     }
 }
