@@ -2,7 +2,7 @@
 #![no_main]
 
 use api::kinds;
-use apiserver::patch::{WriteContext, apply};
+use patch::{WriteContext, apply};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use api::kinds;
-use apiserver::patch::{PatchType, apply_patch};
+use patch::{PatchType, apply_patch};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

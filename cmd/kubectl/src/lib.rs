@@ -19,7 +19,6 @@ mod faults;
 mod fetch;
 mod kustomize;
 mod manifests;
-mod merge;
 mod output;
 mod pods;
 mod resources;
@@ -154,6 +153,11 @@ enum Command {
     Update(commands::functions::FileFlags),
     /// Call a function with JSON.
     Trigger(commands::functions::TriggerFlags),
+}
+
+/// The program's commands and flags, for its man pages.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the program with these arguments, its own name first.

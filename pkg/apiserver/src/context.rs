@@ -3,7 +3,6 @@
 use crate::auth::User;
 use crate::deletion::dry_run;
 use crate::error::{ApiError, Result};
-use crate::patch;
 use crate::request::Query;
 use http::HeaderMap;
 use http::header::USER_AGENT;

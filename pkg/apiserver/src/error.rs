@@ -2,9 +2,9 @@
 //!
 //! The message is for the client; what only operators should see is logged where it happens, never returned.
 
-use crate::patch::{ApplyError, PatchError};
 use api::FieldError;
 use http::StatusCode;
+use patch::{ApplyError, PatchError};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 

@@ -51,7 +51,6 @@ mod names;
 pub mod negotiate;
 mod nodes;
 pub mod openapi;
-pub mod patch;
 mod peers;
 mod quota;
 pub mod registry;

@@ -11,9 +11,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("daemon", &[]),
     ("store", &[]),
     ("listwatch", &["store", "api"]),
+    ("patch", &["api"]),
     ("pki", &["api"]),
     ("client", &["api", "pki"]),
-    ("apiserver", &["api", "store", "listwatch", "pki", "daemon"]),
+    ("apiserver", &["api", "store", "listwatch", "patch", "pki", "daemon"]),
     ("controllers", &["api", "client", "pki"]),
     ("scheduler", &["api", "client"]),
     ("functions", &["api", "client", "pki", "daemon"]),
@@ -28,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kubelet-cmd", &["kubelet", "daemon"]),
     ("kubeproxy-cmd", &["proxy", "daemon"]),
     ("kubeadm-cmd", &["api", "cli", "client", "pki", "store", "kubelet", "daemon"]),
-    ("kubectl-cmd", &["api", "cli", "client"]),
+    ("kubectl-cmd", &["api", "cli", "client", "patch"]),
     (
         "minik8s-cmd",
         &[

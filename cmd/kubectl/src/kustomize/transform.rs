@@ -1,7 +1,6 @@
 //! What a kustomization changes in its objects.
 
 use super::{Built, elements, texts};
-use crate::merge;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -66,7 +65,7 @@ fn apply_patch(text: &str, target: &Value, objects: &mut Vec<Built>) -> Result<(
         let mut found = false;
         for built in objects.iter_mut().filter(|built| is_target(built, target)) {
             found = true;
-            merge::json_patch(&mut built.value, &operations)?;
+            built.value = patch::json_patch(built.value.take(), &Value::Array(operations.clone()))?;
         }
         if !found || target.is_null() {
             bail!("no object is its target");
@@ -99,13 +98,24 @@ fn apply_patch(text: &str, target: &Value, objects: &mut Vec<Built>) -> Result<(
                 continue;
             }
             let own = objects[index].value.clone();
-            merge::strategic(&mut objects[index].value, &patch);
+            objects[index].value = merged(own.clone(), patch.clone())?;
             // The target says which object it is; the patch only had to be addressed.
             objects[index].value["kind"] = own["kind"].clone();
             objects[index].value["metadata"]["name"] = own["metadata"]["name"].clone();
         }
     }
     Ok(())
+}
+
+/// A kind that is known is merged as the server would; of others lists are replaced whole.
+fn merged(object: Value, patch: Value) -> Result<Value> {
+    let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
+    let known = api::kinds::all()
+        .iter()
+        .find(|known| Some(known.api_version().as_str()) == version && Some(known.kind.as_str()) == kind);
+    let unknown = api::Schema::default();
+    let schema = known.map_or(&unknown, |known| known.schema());
+    Ok(patch::strategic_merge_patch(schema, object, patch)?)
 }
 
 fn is_target(built: &Built, target: &Value) -> bool {

@@ -4,7 +4,6 @@ use crate::answer::{self, Answer};
 use crate::decode;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
-use crate::patch::{self, PatchType};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::verbs::update;
@@ -13,6 +12,7 @@ use api::kind::Subresource;
 use api::selector::LabelSelector;
 use api::{Kind, Value, object};
 use http::StatusCode;
+use patch::PatchType;
 use serde_json::json;
 
 /// Where the numbers are in the object: dotted paths.

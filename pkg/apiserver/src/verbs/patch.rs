@@ -5,7 +5,6 @@ use crate::context::Context;
 use crate::decode;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
-use crate::patch::{self, PatchType};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::verbs::create;
@@ -13,6 +12,7 @@ use crate::verbs::update::{self, Precondition};
 use crate::write::{self, Part};
 use api::{Kind, Value, object};
 use http::StatusCode;
+use patch::PatchType;
 
 const TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 

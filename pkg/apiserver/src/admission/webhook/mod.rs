@@ -19,12 +19,12 @@ use super::question::{GROUP, Question, concerns_webhooks};
 use super::understood::Understood;
 use crate::context::Context;
 use crate::error::{ApiError, Result};
-use crate::patch::json_patch;
 use crate::registry::Registry;
 use api::{Kind, Value};
 pub use call::Client;
 use futures::future::join_all;
 pub use hook::Hook;
+use patch::json_patch;
 use std::collections::HashSet;
 use std::sync::Arc;
 

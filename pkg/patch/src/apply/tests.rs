@@ -1,7 +1,7 @@
 use super::*;
-use crate::patch::last_applied::ANNOTATION;
-use crate::patch::managed_fields::track_update;
-use crate::patch::tests::{DEPLOYMENT, context};
+use crate::last_applied::ANNOTATION;
+use crate::managed_fields::track_update;
+use crate::tests::{DEPLOYMENT, context};
 use serde_json::json;
 
 /// A configuration with this spec and these labels.

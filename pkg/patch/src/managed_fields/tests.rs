@@ -1,5 +1,5 @@
 use super::*;
-use crate::patch::tests::{DEPLOYMENT, context};
+use crate::tests::{DEPLOYMENT, context};
 
 fn deployment(replicas: u32, label: &str) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment",

@@ -4,7 +4,7 @@
 //! stands in the object's, and where the two meet the object's order decides.
 
 use super::{ANY, DIRECTIVE, Error, merge_map};
-use crate::patch::display;
+use crate::display;
 use api::Schema;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
