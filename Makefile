@@ -6,10 +6,12 @@ BIN := bin
 PROGRAMS := apiserver controller-manager knative kubeadm kubectl kubelet kubeproxy scheduler
 TARGET := x86_64-unknown-linux-gnu
 RELEASE := --release --target $(TARGET)
-STATIC := RUSTFLAGS="-C target-feature=+crt-static"
+# Paths of this machine are not written into the program: whoever builds it gets the same bytes.
+CARGO_HOME ?= $(HOME)/.cargo
+STATIC := RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/minik8s"
 
 .DEFAULT_GOAL := help
-.PHONY: help build test bench soak up down memory lint fuzz packages test-packages
+.PHONY: help build test check bench soak up down memory lint fuzz package packages test-packages
 
 help: ## list what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +32,9 @@ lint: ## rustfmt and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
+check: test-packages ## what a change needs before a commit: the crates that have changed (SINCE=commit: since then)
+	scripts/check $(SINCE)
+
 bench: build test-packages ## print the tables of benchmarks (QUICK=1 less; PEER=kubeconfig, PEER_KUBELET=, PEER_KUBEPROXY=program measure peers)
 	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver \
 		$(if $(QUICK),--quick) $(if $(PEER),--peer-kubeconfig $(PEER)) $(if $(PEER_PID),--peer-pid $(PEER_PID))
@@ -43,6 +48,9 @@ bench: build test-packages ## print the tables of benchmarks (QUICK=1 less; PEER
 
 soak: test-packages ## the long versions of the tests that look for rare faults
 	SOAK=1 scripts/test
+
+package: build ## make a Debian package and a static tarball, in target/packages/
+	scripts/package $(BIN)/minik8s target/packages
 
 up: build ## make a one-machine cluster of this machine, and show a demo answering
 	scripts/up

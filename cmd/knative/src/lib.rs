@@ -8,6 +8,11 @@ use std::process::ExitCode;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+/// The program's flags, for its man page.
+pub fn command() -> clap::Command {
+    <Flags as clap::CommandFactory>::command()
+}
+
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     daemon::main(daemon::Pace::Calm, arguments, "functions=info", serve)

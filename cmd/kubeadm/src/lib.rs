@@ -78,6 +78,11 @@ enum Command {
     Supervise,
 }
 
+/// The program's commands and flags, for its man pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     cli::end_with_the_reader();

@@ -6,6 +6,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
+/// The program's flags, for its man page.
+pub fn command() -> clap::Command {
+    <Flags as clap::CommandFactory>::command()
+}
+
 /// Runs the program with these arguments, its own name first.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     daemon::main(daemon::Pace::Calm, arguments, "kubelet=info", serve)

@@ -8,6 +8,7 @@ mod fleet;
 mod functions;
 mod kubeadm;
 mod network;
+mod package;
 mod seed;
 mod support;
 mod systemd;

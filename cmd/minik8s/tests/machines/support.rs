@@ -14,7 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 const PROGRAM: &str = "/opt/minik8s";
 
 /// The program without what only debuggers read: it is copied to every machine and into an image there.
-static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+pub static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (program, new) = (folder.join("minik8s"), folder.join(format!("minik8s-{}", std::process::id())));
     let status = Command::new("strip")
