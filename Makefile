@@ -9,7 +9,7 @@ RELEASE := --release --target $(TARGET)
 STATIC := RUSTFLAGS="-C target-feature=+crt-static"
 
 .DEFAULT_GOAL := help
-.PHONY: help build test bench soak up down memory lint fuzz packages test-packages
+.PHONY: help build test bench soak up down memory lint fuzz audit packages test-packages
 
 help: ## list what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,8 +53,11 @@ down: ## take the cluster away again
 memory: ## show what the processes of the cluster on this machine take of its memory
 	scripts/memory
 
-fuzz: ## fuzz paths, decoding, selectors and patches for a minute each (needs a nightly toolchain and cargo-fuzz)
+fuzz: ## fuzz what strangers can send, and what is made of it, for a minute each (needs a nightly toolchain and cargo-fuzz)
 	@for t in $$(cd fuzz && $(CARGO) +nightly fuzz list); do (cd fuzz && $(CARGO) +nightly fuzz run --sanitizer none $$t -- -max_total_time=60) || exit 1; done
+
+audit: ## look for known advisories of the dependencies (needs cargo-deny; ADVISORIES=folder: a clone of the database)
+	@scripts/audit
 
 packages:
 	@scripts/packages build
