@@ -11,7 +11,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 STATIC := RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/minik8s"
 
 .DEFAULT_GOAL := help
-.PHONY: help build test check bench soak up down memory lint fuzz package packages test-packages
+.PHONY: help build test check bench soak up down memory lint fuzz package packages test-packages audit
 
 help: ## list what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,8 +61,11 @@ down: ## take the cluster away again
 memory: ## show what the processes of the cluster on this machine take of its memory
 	scripts/memory
 
-fuzz: ## fuzz paths, decoding, selectors and patches for a minute each (needs a nightly toolchain and cargo-fuzz)
+fuzz: ## fuzz what strangers can send, and what is made of it, for a minute each (needs a nightly toolchain and cargo-fuzz)
 	@for t in $$(cd fuzz && $(CARGO) +nightly fuzz list); do (cd fuzz && $(CARGO) +nightly fuzz run --sanitizer none $$t -- -max_total_time=60) || exit 1; done
+
+audit: ## look for known advisories of the dependencies (needs cargo-deny; ADVISORIES=folder: a clone of the database)
+	@scripts/audit
 
 packages:
 	@scripts/packages build

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use pki::file::{self, Mode};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -40,13 +41,14 @@ impl Host {
             .with_context(|| format!("protect {}", path.display()))
     }
 
-    /// Removes a file or a whole folder; what is not there is fine.
+    /// Removes a file or a whole folder; what is not there is fine. Of a file system of its own (a disk that somebody has
+    /// mounted there for it) all that is in it is removed.
     pub fn remove(&self, path: &Path) -> Result<bool> {
         let Ok(metadata) = path.symlink_metadata() else { return Ok(false) };
         if self.would(&format!("remove {}", path.display())) {
             return Ok(true);
         }
-        let removed = if metadata.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        let removed = if metadata.is_dir() { remove_folder(path) } else { fs::remove_file(path) };
         removed.with_context(|| format!("remove {}", path.display()))?;
         Ok(true)
     }
@@ -70,5 +72,41 @@ impl Host {
             println!("would {what}");
         }
         self.dry_run
+    }
+}
+
+fn remove_folder(path: &Path) -> std::io::Result<()> {
+    match fs::remove_dir_all(path) {
+        // Empty by now, if it is what is busy: something is mounted there.
+        Err(error) if error.kind() == ErrorKind::ResourceBusy && fs::read_dir(path)?.next().is_none() => {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+    #[test]
+    fn a_file_system_of_its_own_is_emptied() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (disk, folder) = (dir.path().join("disk"), dir.path().join("folder"));
+        fs::create_dir_all(&disk).expect("made");
+        mount(Some("logs"), &disk, Some("tmpfs"), MsFlags::empty(), None::<&str>).expect("mounted");
+        for folder in [&disk, &folder] {
+            fs::create_dir_all(folder.join("kube-system_etcd/etcd")).expect("made");
+            fs::write(folder.join("kube-system_etcd/etcd/0.log"), "line").expect("written");
+        }
+        let host = Host { dry_run: false };
+        let removed =
+            [&disk, &folder].map(|folder| host.remove(folder).map_err(|error| format!("{error:#}")));
+        let left = fs::read_dir(&disk).expect("it is there").count();
+        umount2(&disk, MntFlags::MNT_DETACH).expect("unmounted");
+        assert_eq!(removed, [Ok(true), Ok(true)]);
+        assert_eq!(left, 0);
+        assert!(!folder.exists());
     }
 }

@@ -17,12 +17,17 @@ mod facts;
 mod host;
 mod image;
 mod layout;
+mod links;
 mod manifests;
+mod member;
+mod moved;
 mod node;
+mod node_name;
 mod objects;
 mod phases;
 mod preflight;
 mod services;
+mod status;
 mod supervisor;
 
 use anyhow::Result;
@@ -35,7 +40,7 @@ use std::process::ExitCode;
 #[command(
     name = "kubeadm",
     version,
-    after_help = "Example:\n  kubeadm init                  # on the first machine; prints the line for the others\n  kubeadm join 192.0.2.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…\n  kubeadm reset                 # takes everything away again"
+    after_help = "Example:\n  kubeadm init                  # on the first machine; prints the line for the others\n  kubeadm join 192.0.2.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…\n  kubeadm status                # what runs, what does not, and what to do\n  kubeadm reset                 # takes everything away again"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -50,6 +55,8 @@ enum Command {
     Join(Box<phases::join::Flags>),
     /// Take away what init or join made on this machine.
     Reset(phases::reset::Flags),
+    /// Show what of the cluster runs on this machine, and why what does not.
+    Status(commands::status::Flags),
     /// Tokens by which machines join.
     #[command(subcommand)]
     Token(commands::token::Command),
@@ -126,6 +133,7 @@ fn run(command: Command) -> Result<()> {
             Command::Init(flags) => phases::init::run(*flags).await,
             Command::Join(flags) => phases::join::run(*flags).await,
             Command::Reset(flags) => phases::reset::run(flags).await,
+            Command::Status(flags) => commands::status::run(&flags).await,
             Command::Token(command) => commands::token::run(command).await,
             Command::Certs(command) => commands::certs::run(command),
             Command::Backup(flags) => commands::backup::run(flags).await,

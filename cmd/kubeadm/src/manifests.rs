@@ -182,6 +182,8 @@ fn pod(name: &str, image: &str, command: &[String], cpu: &str, volumes: Vec<Volu
                 "name": name, "image": image, "imagePullPolicy": "Never", "command": command,
                 "resources": {"requests": {"cpu": cpu}},
                 "volumeMounts": mounts,
+                // A mistyped flag is in the kubelet's log then, and in the status of the pod.
+                "terminationMessagePolicy": "FallbackToLogsOnError",
             }],
             "volumes": volumes,
         },

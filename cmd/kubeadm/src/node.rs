@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, joined};
 use crate::host::Host;
 use crate::layout;
+use crate::links::{self, Name};
 use crate::supervisor::Service;
 use anyhow::{Context, Result};
 use pki::file::Mode;
@@ -26,7 +27,7 @@ pub struct Node {
     pub taints: Vec<String>,
 }
 
-/// Installs the one program, and links people's programs to it where nothing else of that name stands.
+/// Installs the one program, and links people's programs to it where the machine has none of that name.
 pub fn install_program(host: &Host, program: &Path) -> Result<String> {
     let installed = Path::new(layout::PROGRAM);
     let is_same = || std::fs::canonicalize(program).ok() == std::fs::canonicalize(installed).ok();
@@ -38,18 +39,20 @@ pub fn install_program(host: &Host, program: &Path) -> Result<String> {
         std::fs::copy(program, &beside).with_context(|| format!("copy {}", program.display()))?;
         std::fs::rename(&beside, installed).context("put the program in its place")?;
     }
+    let names = links::names(program);
     let mut linked = Vec::new();
-    for name in layout::LINKS {
+    for (name, _) in names.iter().filter(|(_, at)| *at == Name::Free) {
         let link = Path::new(layout::BIN).join(name);
-        if link.symlink_metadata().is_err() && !host.would(&format!("link {}", link.display())) {
+        if !host.would(&format!("link {}", link.display())) {
             symlink(installed, &link).with_context(|| format!("link {}", link.display()))?;
-            linked.push(name);
+            linked.push(*name);
         }
     }
-    Ok(match linked.as_slice() {
-        [] => format!("installed {}", layout::PROGRAM),
-        linked => format!("installed {}, linked {} in {}", layout::PROGRAM, linked.join(", "), layout::BIN),
-    })
+    let linked = match linked.as_slice() {
+        [] => String::new(),
+        linked => format!(", linked {} in {}", linked.join(", "), layout::BIN),
+    };
+    Ok(format!("installed {}{linked}{}", layout::PROGRAM, links::told(&names)))
 }
 
 /// Takes away what [`install_program`] made.

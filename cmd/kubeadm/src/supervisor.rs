@@ -265,6 +265,13 @@ pub fn running() -> Option<Pid> {
     fs::read_to_string(pid_path()).ok()?.trim().parse().ok().map(Pid::from_raw)
 }
 
+/// The process of a service that is kept running here, while it has one.
+pub fn process_of(name: &str) -> Option<Pid> {
+    let service = services(Path::new(layout::SERVICES)).ok()?.remove(name)?;
+    let pid = fs::read_to_string(child_path(name)).ok()?.trim().parse().ok().map(Pid::from_raw)?;
+    is_of(pid, &service).then_some(pid)
+}
+
 fn pid_path() -> PathBuf {
     Path::new(layout::RUN).join("supervisor.pid")
 }
@@ -274,7 +281,8 @@ fn child_path(name: &str) -> PathBuf {
     Path::new(layout::RUN).join(format!("{name}.pid"))
 }
 
-fn log_path(name: &str) -> PathBuf {
+/// Where what a service says is written.
+pub fn log_path(name: &str) -> PathBuf {
     Path::new(layout::LOGS).join(format!("{name}.log"))
 }
 

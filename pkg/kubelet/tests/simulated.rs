@@ -333,6 +333,57 @@ async fn a_deleted_node_stays_away_until_a_kubelet_starts() {
     kubelet.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_called_silent_says_that_it_is_not() {
+    let cluster = Cluster::start().await;
+    let kubelet = Kubelet::start(&cluster.server, "n1", Arc::new(Simulated::new()));
+    cluster.ready("n1").await;
+    // As the controllers do of a node whose cable was out for a minute.
+    let conditions = json!([{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]);
+    let patch = Patch::Strategic(json!({"status": {"conditions": conditions}}));
+    let node = cluster.nodes.patch_status("n1", &PatchParams::default(), &patch).await.expect("patched");
+    let ready = |node: Node| {
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        conditions.into_iter().find(|condition| condition.type_ == "Ready").map(|ready| ready.status)
+    };
+    assert_eq!(ready(node).as_deref(), Some("Unknown"));
+    cluster.ready("n1").await;
+    kubelet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_was_given_back_is_taken_at_once() {
+    use kubelet::node::{GIVEN_BACK, Holder, give_back, holder};
+    let cluster = Cluster::start().await;
+    let client = cluster.server.node("n1");
+    let (here, elsewhere) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    // As a kubelet with a disk keeps it; a simulated one goes by its name.
+    for (folder, id) in [(&here, "n1"), (&elsewhere, "another")] {
+        std::fs::write(folder.path().join("kubelet-id"), id).expect("written");
+    }
+    let kubelet = Kubelet::start(&cluster.server, "n1", Arc::new(Simulated::new()));
+    cluster.ready("n1").await;
+    eventually("it has said that the node is its own", || async {
+        (holder(&client, "n1", here.path()).await.expect("an answer") == Holder::Own).then_some(())
+    })
+    .await;
+    kubelet.stop().await;
+    // Another machine does not give away what is not its own.
+    assert!(!give_back(&client, "n1", elsewhere.path(), "reset").await.expect("an answer"));
+    assert!(give_back(&client, "n1", here.path(), "reset").await.expect("an answer"));
+    let node = cluster.nodes.get("n1").await.expect("it is there");
+    assert_eq!(node.metadata.annotations.expect("annotations")[GIVEN_BACK], "reset");
+    let conditions = node.status.expect("a status").conditions.expect("conditions");
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready").expect("a word");
+    assert_eq!((ready.status.as_str(), ready.message.as_deref()), ("False", Some("reset")));
+    assert_eq!(holder(&client, "n1", here.path()).await.expect("an answer"), Holder::Nobody);
+
+    let kubelet = Kubelet::start(&cluster.server, "n1", Arc::new(Simulated::new()));
+    let node = cluster.ready("n1").await;
+    assert!(!node.metadata.annotations.expect("annotations").contains_key(GIVEN_BACK));
+    kubelet.stop().await;
+}
+
 /// Another kubelet says on the lease that it has the node, again and again.
 async fn claim(leases: &Api<Lease>, word: &str) {
     loop {

@@ -7,9 +7,10 @@ use crate::datastore::Datastore;
 use crate::facts::{self, Wanted};
 use crate::host::Host;
 use crate::manifests::{self, ControlPlane};
+use crate::moved::{self, Moved};
 use crate::node::{self, Node};
 use crate::objects::ACTIVATOR_PORT;
-use crate::{datastore, image, layout, objects, preflight, services};
+use crate::{datastore, image, layout, links, node_name, objects, preflight, services};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cli::Progress;
@@ -96,6 +97,7 @@ struct Init {
     ignored: Vec<String>,
     pki: Option<ServerPki>,
     client: Option<Client>,
+    moved: Option<Moved>,
 }
 
 const PHASES: &[Phase<Init>] = &[
@@ -166,7 +168,7 @@ impl Init {
                 names,
             },
             node: Node {
-                name: flags.node_name.unwrap_or_else(facts::host_name),
+                name: node_name::checked(flags.node_name, facts::host_name)?,
                 addresses: facts::with_other_family(Some(address)),
                 containerd_socket: socket_path(&flags.cri_socket),
                 labels: Vec::new(),
@@ -178,6 +180,7 @@ impl Init {
             ignored: flags.ignore_preflight_errors,
             pki: None,
             client: None,
+            moved: None,
         })
     }
 
@@ -299,7 +302,7 @@ impl Init {
         let ready = wait_until(|| async { client.apiserver_version().await.is_ok().then_some(()) });
         ready.await.with_context(|| {
             format!(
-                "{url} does not answer; look at the kubelet's log ({}) and the API server's ({}/kube-system_kube-apiserver-*)",
+                "{url} does not answer; kubeadm status says more, and so do the kubelet's log ({}) and the API server's ({}/kube-system_kube-apiserver-*)",
                 if services::has_systemd() { "journalctl -u kubelet".to_owned() } else { format!("{}/kubelet.log", layout::LOGS) },
                 layout::POD_LOGS,
             )
@@ -312,6 +315,8 @@ impl Init {
         let (Some(client), Some(pki)) = (&self.client, &self.pki) else {
             return Ok("nothing was made".to_owned());
         };
+        // Before the cluster's own word of where it is, by which this is noticed, says otherwise.
+        self.moved = moved::machines_left_behind(client, &self.plane.cluster, &self.node.name).await?;
         let mut all = objects::all(&self.plane.cluster, pki.authority.pem())?;
         let expires = (!self.token_ttl.is_zero()).then(|| Timestamp::now() + self.token_ttl);
         all.push(objects::token(&self.token, "The token that kubeadm init made.", expires));
@@ -322,11 +327,13 @@ impl Init {
     /// What to do next.
     fn farewell(&self) -> Result<String> {
         let pem = self.pki.as_ref().map(|pki| pki.authority.pem()).context("no authority was made")?;
+        let join = join_command(&self.plane.cluster.endpoint, &self.token, pem)?;
+        let left_behind = self.moved.as_ref().map(|moved| moved.told(&join)).unwrap_or_default();
         Ok(format!(
-            "\nThe cluster is up. To use it:\n\n  export KUBECONFIG={admin}\n  kubectl get nodes\n\n\
-             To add a machine, run there as root:\n\n  {join}\n",
+            "\nThe cluster is up. To use it:\n\n  export KUBECONFIG={admin}\n  {kubectl} get nodes\n\n\
+             To add a machine, run there as root:\n\n  {join}\n{left_behind}",
             admin = layout::admin().display(),
-            join = join_command(&self.plane.cluster.endpoint, &self.token, pem)?,
+            kubectl = links::call("kubectl", &links::names(&self.program)),
         ))
     }
 }

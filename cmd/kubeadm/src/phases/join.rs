@@ -1,25 +1,28 @@
 //! `kubeadm join`: this machine becomes a node of a cluster.
 
-use super::init::{client_of, node_ready, report, services_run, socket_path};
+use super::init::{client_of, node_ready, report, services_run, socket_path, wait_until};
 use super::{Phase, reset, run_all};
 use crate::cluster::Cluster;
 use crate::discovery::{self, Trusted};
 use crate::facts::{self, Wanted};
 use crate::host::Host;
+use crate::member::Member;
 use crate::node::{self, Node};
-use crate::{layout, preflight, services};
+use crate::{layout, node_name, preflight, services};
 use anyhow::{Context, Result, bail};
+use api::dialect::map_name;
 use clap::Args;
 use cli::Progress;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
+use k8s_openapi::api::core::v1::{self as core, ConfigMap};
+use kube::{Api, Client};
+use kubelet::node::Holder;
 use pki::{BootstrapToken, Identity};
 use serde_json::Value;
 use std::io::{BufRead, IsTerminal, Write};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What `join` is told.
 #[derive(Args)]
@@ -44,6 +47,9 @@ pub struct Flags {
     /// This node's name.
     #[arg(long)]
     node_name: Option<String>,
+    /// A node of this name is in the cluster, but not Ready, and its machine is gone for good: take its place.
+    #[arg(long)]
+    replace_node: bool,
     /// The address that others reach this node at.
     #[arg(long)]
     node_ip: Option<IpAddr>,
@@ -67,6 +73,7 @@ struct Join {
     token: BootstrapToken,
     ca_hashes: Vec<String>,
     node: Node,
+    replaces: bool,
     program: PathBuf,
     ignored: Vec<String>,
     trusted: Option<Trusted>,
@@ -80,6 +87,11 @@ const PHASES: &[Phase<Join>] = &[
         name: "discovery",
         about: "asking the control plane who it is",
         run: |join, _| join.discover().boxed(),
+    },
+    Phase {
+        name: "name",
+        about: "asking whether this node's name is free",
+        run: |join, _| join.free_name().boxed(),
     },
     Phase {
         name: "certificate",
@@ -96,13 +108,18 @@ const PHASES: &[Phase<Join>] = &[
 ];
 
 /// The first phase that changes this machine: what fails from there on is taken away again.
-const FIRST_CHANGE: usize = 3;
+const FIRST_CHANGE: usize = 4;
 
 /// Joins.
 pub async fn run(flags: Flags) -> Result<()> {
     if layout::manifests().join("kube-apiserver.yaml").exists() {
         println!("This machine runs the control plane, and is a node of it already: nothing to do.");
         return Ok(());
+    }
+    if services_run()
+        && let Some(member) = Member::of_this_machine()?
+    {
+        return joined_already(&member, &flags);
     }
     let mut join = Join::new(flags)?;
     run_all(&PHASES[..FIRST_CHANGE], &mut join, &[]).await?;
@@ -117,6 +134,28 @@ pub async fn run(flags: Flags) -> Result<()> {
         println!("\nThis machine is a node of the cluster. On the control plane:\n\n  kubectl get nodes\n");
     }
     Ok(())
+}
+
+/// A node of the cluster that is meant stays so; one of another is not made one by accident.
+fn joined_already(member: &Member, flags: &Flags) -> Result<()> {
+    let Member { name, server, .. } = member;
+    let asked = flags.endpoint.as_ref().map(|endpoint| format!("https://{}", with_port(endpoint)));
+    let other_name = flags.node_name.as_ref().is_some_and(|asked| asked != name);
+    if other_name || asked.is_some_and(|asked| asked != *server) {
+        bail!(
+            "this machine is a node already, {name} of the cluster at {server}: kubeadm reset takes it out of that \
+             one first"
+        );
+    }
+    println!(
+        "This machine is a node of the cluster at {server} already, {name}: nothing to do. (kubeadm status shows how \
+         it is; kubeadm reset takes it out.)"
+    );
+    Ok(())
+}
+
+fn with_port(endpoint: &str) -> String {
+    if endpoint.contains(':') { endpoint.to_owned() } else { format!("{endpoint}:6443") }
 }
 
 /// What the seed's Node YAML says.
@@ -160,7 +199,7 @@ impl Join {
         let endpoint = flags.endpoint.or(file.master).context(
             "where is the control plane? Give it as host:port, or --config=node.yaml with spec.masterIp",
         )?;
-        let with_port = if endpoint.contains(':') { endpoint } else { format!("{endpoint}:6443") };
+        let with_port = with_port(&endpoint);
         let may_skip = flags.config.is_some() || flags.discovery_token_unsafe_skip_ca_verification;
         if flags.discovery_token_ca_cert_hash.is_empty() && !may_skip {
             bail!(
@@ -172,6 +211,9 @@ impl Join {
             Some(token) => token,
             None => ask_token()?,
         };
+        // The seed's names are mapped as kubectl maps them.
+        let name = flags.node_name.or(file.name.map(|name| map_name(&name)));
+        let name = node_name::checked(name, facts::host_name)?;
         let address = flags.node_ip.or(file.address).or_else(|| facts::address_towards(&with_port));
         Ok(Join {
             host: Host { dry_run: flags.dry_run },
@@ -179,12 +221,13 @@ impl Join {
             token: token.trim().parse().context("--token")?,
             ca_hashes: flags.discovery_token_ca_cert_hash,
             node: Node {
-                name: flags.node_name.or(file.name).unwrap_or_else(facts::host_name),
+                name,
                 addresses: facts::with_other_family(address),
                 containerd_socket: socket_path(&flags.cri_socket),
                 labels: Vec::new(),
                 taints: Vec::new(),
             },
+            replaces: flags.replace_node,
             program: flags.program.map_or_else(std::env::current_exe, Ok).context("find this program")?,
             ignored: flags.ignore_preflight_errors,
             trusted: None,
@@ -216,6 +259,13 @@ impl Join {
         let done = format!("{} is the cluster that made the token", trusted.server);
         self.trusted = Some(trusted);
         Ok(done)
+    }
+
+    async fn free_name(&mut self) -> Result<String> {
+        let trusted = self.trusted.as_ref().context("the cluster is not known")?;
+        let nodes: Api<core::Node> = Api::all(discovery::token_client(trusted, &self.token)?);
+        let node = nodes.get_opt(&self.node.name).await.context("look for a node of this name")?;
+        node_name::free(&self.node.name, node.as_ref(), self.replaces)
     }
 
     async fn certificate(&mut self) -> Result<String> {
@@ -254,10 +304,28 @@ fn wait_for_node<'a>(join: &'a mut Join, progress: &'a Progress) -> BoxFuture<'a
         let user = format!("system:node:{}", join.node.name);
         let config =
             pki::kubeconfig(&cluster.url(), &trusted.ca_pem, &user, &identity.certificate, &identity.key);
-        node_ready(&client_of(&config).await?, &join.node.name, progress).await?;
+        let client = client_of(&config).await?;
+        // Others may have come by the same name at the same moment: then one of both kubelets has it.
+        let own = kubelet_has_node(&client, &join.node.name, progress);
+        own.await.with_context(|| format!("this machine does not get the name {}", join.node.name))?;
+        node_ready(&client, &join.node.name, progress).await?;
         Ok(format!("{} is Ready", join.node.name))
     }
     .boxed()
+}
+
+/// Waits until the kubelet of this machine has the node.
+async fn kubelet_has_node(client: &Client, name: &str, progress: &Progress) -> Result<()> {
+    let root = Path::new(layout::KUBELET);
+    wait_until(async || match kubelet::node::holder(client, name, root).await.ok()? {
+        Holder::Own => Some(()),
+        Holder::Nobody => None,
+        Holder::Another => {
+            progress.update("waiting for the node: another machine has had its name until now");
+            None
+        }
+    })
+    .await
 }
 
 fn ask_token() -> Result<String> {

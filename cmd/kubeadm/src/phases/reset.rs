@@ -2,12 +2,17 @@
 
 use super::{Phase, run_all};
 use crate::host::Host;
+use crate::member::Member;
 use crate::{image, layout, node, services};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
 use futures::FutureExt;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a control plane may take to hear that a machine leaves.
+const MANNERS: Duration = Duration::from_secs(5);
 
 /// What `reset` is told.
 #[derive(Args)]
@@ -37,6 +42,7 @@ const PHASES: &[Phase<Reset>] = &[
         about: "stopping kubelet and kube-proxy",
         run: |reset, _| reset.services().boxed(),
     },
+    Phase { name: "node", about: "telling the cluster", run: |reset, _| reset.node().boxed() },
     Phase { name: "pods", about: "removing pods", run: |reset, _| reset.pods().boxed() },
     Phase { name: "rules", about: "removing rules", run: |reset, _| reset.rules().boxed() },
     Phase { name: "files", about: "removing files", run: |reset, _| reset.files().boxed() },
@@ -62,6 +68,29 @@ impl Reset {
     async fn services(&mut self) -> Result<String> {
         services::remove(&self.host)?;
         Ok("kubelet and kube-proxy are stopped".to_owned())
+    }
+
+    /// The cluster is told that the node's name is free, if it can be: it would wait for a machine that does not come back.
+    async fn node(&mut self) -> Result<String> {
+        if layout::manifests().join("kube-apiserver.yaml").exists() {
+            return Ok("the control plane goes with it".to_owned());
+        }
+        let Some(member) = Member::of_this_machine()? else {
+            return Ok("this machine is no node".to_owned());
+        };
+        let name = &member.name;
+        if self.host.would(&format!("tell {} that {name} is gone", member.server)) {
+            return Ok("nobody was told".to_owned());
+        }
+        let told =
+            tokio::time::timeout(MANNERS, member.gives_back("kubeadm reset was called on its machine"));
+        Ok(match told.await {
+            Ok(Ok(true)) => format!("{} knows that {name} is gone", member.server),
+            Ok(Ok(false)) => format!("{name} is another machine's by now"),
+            Ok(Err(_)) | Err(_) => {
+                format!("{} was not reached; on the control plane: kubectl delete node {name}", member.server)
+            }
+        })
     }
 
     async fn pods(&mut self) -> Result<String> {

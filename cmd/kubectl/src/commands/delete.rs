@@ -105,6 +105,14 @@ pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
             }
         }
     }
+    let is_node = |resource: &Resource| resource.group.is_empty() && resource.plural == "nodes";
+    let is_told = flags.output.is_none() && flags.dry_run == DryRun::None;
+    if is_told && waiting.iter().any(|(resource, ..)| is_node(resource)) {
+        eprintln!(
+            "Note: pods there end, and the node stays away until its kubelet is started anew. For good: kubeadm reset on \
+             its machine."
+        );
+    }
     if flags.wait && !is_forced && flags.dry_run == DryRun::None {
         let ends = (!timeout.is_zero()).then(|| Instant::now() + timeout);
         for (resource, object, uid) in waiting {

@@ -70,6 +70,18 @@ impl Claimant {
         Claimant::named(&format!("{}.{}", disk.trim(), boot.trim()))
     }
 
+    /// The kubelet that a folder has had, if it has had one.
+    pub(super) fn known(root: &Path) -> Option<Claimant> {
+        let disk = std::fs::read_to_string(root.join(FILE)).ok()?;
+        (!disk.trim().is_empty()).then(|| Claimant::named(disk.trim()))
+    }
+
+    /// Whether a word on a lease is of this kubelet's disk, whenever it was booted. For one of [`Claimant::known`].
+    pub(super) fn said(&self, word: &str) -> bool {
+        let machine = word.split_once('/').map_or(word, |(machine, _)| machine);
+        machine.strip_prefix(&self.machine).is_some_and(|boot| boot.is_empty() || boot.starts_with('.'))
+    }
+
     /// A kubelet of a machine.
     pub(crate) fn named(machine: &str) -> Claimant {
         Claimant { machine: machine.to_owned(), process: uuid::Uuid::new_v4().simple().to_string() }

@@ -8,11 +8,13 @@
 
 mod claim;
 mod lease;
+mod leave;
 mod machine;
 mod register;
 mod status;
 
 pub(crate) use claim::{Claimant, Taken};
+pub use leave::{GIVEN_BACK, Holder, give_back, holder, mark};
 pub use machine::Machine;
 pub use status::{Facts, Pressure, amounts, node_status};
 
@@ -163,7 +165,9 @@ impl NodeAgent {
             let before = self.node.borrow().as_ref().and_then(|node| node.status.clone()).unwrap_or_default();
             let status = node_status(&facts, &before, Timestamp::now());
             let is_old = written.as_ref().is_none_or(|(_, at)| at.elapsed() > REPORT_EVERY);
-            let is_new = written.as_ref().is_none_or(|(last, _)| status::differ(last, &status));
+            // What others have written over it (that nothing is heard of this node, say) is not so either.
+            let is_new = written.as_ref().is_none_or(|(last, _)| status::differ(last, &status))
+                || status::conditions_differ(&before, &status);
             if is_old || is_new {
                 self.tell_ready(&before, &status);
                 match self.write(&status).await {

@@ -1,5 +1,6 @@
 //! Registers the node: makes it, or brings what the kubelet owns of it up to date.
 
+use super::leave::GIVEN_BACK;
 use super::status::{architecture, node_status};
 use super::{Facts, Settings};
 use jiff::Timestamp;
@@ -35,7 +36,8 @@ pub(super) async fn register(
     match nodes.create(&PostParams::default(), &node).await {
         Ok(node) => Ok(node),
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let patch = json!({"metadata": {"labels": labels}});
+            // Whoever had the name before may have given it back.
+            let patch = json!({"metadata": {"labels": labels, "annotations": {GIVEN_BACK: null}}});
             nodes.patch(&settings.name, &PatchParams::default(), &Patch::Strategic(patch)).await
         }
         Err(error) => Err(error),

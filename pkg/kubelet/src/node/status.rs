@@ -217,6 +217,15 @@ pub(super) fn differ(one: &NodeStatus, other: &NodeStatus) -> bool {
     timeless(one) != timeless(other)
 }
 
+/// Whether a condition of the kubelet's own is another in the API.
+pub(super) fn conditions_differ(in_api: &NodeStatus, own: &NodeStatus) -> bool {
+    let of = |status: &NodeStatus, type_: &str| {
+        let mut all = status.conditions.iter().flatten();
+        all.find(|condition| condition.type_ == type_).map(|condition| condition.status.clone())
+    };
+    own.conditions.iter().flatten().any(|own| of(in_api, &own.type_).as_ref() != Some(&own.status))
+}
+
 /// The patch that makes it so. Addresses that are gone go.
 pub(super) fn patch(status: &NodeStatus) -> Value {
     let mut status = serde_json::to_value(status).unwrap_or_default();

@@ -19,7 +19,7 @@ mod identity;
 mod logs;
 mod node_logs;
 mod pods;
-mod route;
+pub mod route;
 mod samples;
 mod stats;
 mod stream;

@@ -108,6 +108,21 @@ pub fn subresources(path: &str) -> &'static [&'static str] {
     }
 }
 
+impl Route {
+    /// The subresources of the node that are about what is asked for: [`subresources`] of any path that leads there.
+    pub fn subresources(&self) -> &'static [&'static str] {
+        match self {
+            Route::Pods | Route::RunningPods => &["pods", "proxy"],
+            Route::Logs(_) | Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => &["proxy"],
+            Route::NodeLogs(_) => &["log"],
+            Route::Summary => &["stats"],
+            Route::ResourceMetrics | Route::Metrics => &["metrics"],
+            Route::Healthz => &["healthz", "proxy"],
+            Route::Configz => &["configz", "proxy"],
+        }
+    }
+}
+
 /// The verb that one must be permitted.
 pub fn verb(method: &Method) -> &'static str {
     match *method {
@@ -217,6 +232,42 @@ mod tests {
         ] {
             assert_eq!(subresources(path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn what_is_served_is_what_was_permitted() {
+        let names = [
+            "pods",
+            "runningpods",
+            "containerLogs",
+            "logs",
+            "exec",
+            "attach",
+            "portForward",
+            "stats",
+            "summary",
+            "metrics",
+            "resource",
+            "healthz",
+            "configz",
+            "checkpoint",
+            "",
+            "%2e%2e",
+            "..",
+            "%6cogs",
+            "a%2fb",
+            "ns",
+        ];
+        let mut served = 0;
+        for seed in 0..20_000 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let path: String =
+                (0..random.usize(0..6)).map(|_| format!("/{}", names[random.usize(..names.len())])).collect();
+            let Ok(route) = Route::parse(&Method::GET, &path) else { continue };
+            assert_eq!(subresources(&path), route.subresources(), "{path}");
+            served += 1;
+        }
+        assert!(served > 1000, "{served}");
     }
 
     #[test]

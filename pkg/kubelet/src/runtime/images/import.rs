@@ -26,6 +26,14 @@ pub async fn import(config: &Config, archive: &Path) -> Result<Vec<Image>, Error
     Images::new(connection, &config.snapshotter).import(archive).await
 }
 
+/// The names of the images of an archive of which everything is there that they are made of.
+pub fn look(archive: &Path) -> Result<Vec<Vec<String>>, Error> {
+    let archive = Archive::open(archive)?;
+    let images = archive.images()?;
+    images.iter().try_for_each(|image| archive.check(&image.target))?;
+    Ok(images.into_iter().map(|image| image.names).collect())
+}
+
 impl Images {
     /// As [`import`].
     pub(crate) async fn import(&self, archive: &Path) -> Result<Vec<Image>, Error> {
@@ -260,11 +268,27 @@ impl Archive {
         })
     }
 
+    /// A part that is read here: it is what its digest says, so none leads back to itself.
     fn document(&self, digest: &str) -> Result<Vec<u8>, Error> {
-        match self.content(digest)? {
-            Content::InFile(entry) => self.read(entry),
-            Content::InMemory(bytes) => Ok(bytes),
+        let bytes = match self.content(digest)? {
+            Content::InFile(entry) => self.read(entry)?,
+            Content::InMemory(bytes) => bytes,
+        };
+        if digest_of(&bytes) != digest {
+            let path = self.path.display();
+            return Err(Error::Container(format!("image archive {path}: {digest} is something else")));
         }
+        Ok(bytes)
+    }
+
+    /// Whether a manifest and all that belongs to it are there.
+    fn check(&self, target: &Descriptor) -> Result<(), Error> {
+        let manifest = Manifest::parse(&self.document(&target.digest)?)?;
+        if manifest.is_list() {
+            self.check(manifest.for_this_platform()?)?;
+        }
+        let mut parts = manifest.config.iter().chain(&manifest.layers);
+        parts.try_for_each(|part| self.content(&part.digest).map(drop))
     }
 
     fn content(&self, digest: &str) -> Result<Content, Error> {
@@ -313,4 +337,59 @@ fn tidy(path: &Path) -> String {
         }
     }
     parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An OCI layout of these files.
+    fn archive(files: &[(&str, &[u8])]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let mut tar = tar::Builder::new(file.as_file());
+        for (name, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, name, *content).expect("written");
+        }
+        tar.finish().expect("whole");
+        drop(tar);
+        file
+    }
+
+    fn blob(content: &[u8]) -> (String, String) {
+        let digest = digest_of(content);
+        (format!("blobs/{}", digest.replacen(':', "/", 1)), digest)
+    }
+
+    fn index(digest: &str) -> String {
+        let annotations = r#"{"org.opencontainers.image.ref.name": "web:1"}"#;
+        format!(r#"{{"manifests": [{{"digest": "{digest}", "size": 1, "annotations": {annotations}}}]}}"#)
+    }
+
+    #[test]
+    fn archives_that_are_not_what_they_say_are_refused() {
+        let (config, config_digest) = blob(b"{}");
+        let manifest = format!(r#"{{"config": {{"digest": "{config_digest}", "size": 2}}}}"#);
+        let (name, digest) = blob(manifest.as_bytes());
+        let index = index(&digest);
+        let (index, manifest): (&[u8], &[u8]) = (index.as_bytes(), manifest.as_bytes());
+        let check = |files: &[(&str, &[u8])], expected: Result<(), &str>| {
+            let found = look(archive(files).path()).map_err(|error| error.to_string());
+            match expected {
+                Ok(()) => assert_eq!(found, Ok(vec![vec!["docker.io/library/web:1".to_owned()]])),
+                Err(part) => assert!(found.as_ref().is_err_and(|error| error.contains(part)), "{found:?}"),
+            }
+        };
+        check(&[("index.json", index), (&name, manifest), (&config, b"{}")], Ok(()));
+        check(&[("index.json", index), (&name, manifest)], Err("lacks sha256:"));
+        check(&[("index.json", index)], Err("lacks sha256:"));
+        check(&[("index.json", index), (&name, b"{}"), (&config, b"{}")], Err("is something else"));
+        check(&[("index.json", b"{}")], Err("holds no images"));
+        check(&[("other", b"")], Err("neither index.json nor manifest.json"));
+        // A list that leads to itself would be read for ever.
+        let itself = format!(r#"{{"manifests": [{{"digest": "{digest}", "size": 1}}]}}"#);
+        check(&[("index.json", index), (&name, itself.as_bytes())], Err("is something else"));
+    }
 }

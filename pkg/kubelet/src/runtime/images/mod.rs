@@ -17,7 +17,7 @@ mod pull;
 mod reference;
 mod store;
 
-pub use import::import;
+pub use import::{import, look};
 pub(crate) use manifest::ImageConfig;
 pub(crate) use pull::Pulls;
 pub use reference::{normalize, repository};
