@@ -206,6 +206,11 @@ impl Fleet {
         }
     }
 
+    /// A place in each pod that takes calls, whatever else it does: to ask what it holds.
+    pub fn everywhere(&mut self, function: &Key, now: Instant) -> Vec<Granted> {
+        self.desks.get_mut(function).map(|desk| desk.everywhere(now)).unwrap_or_default()
+    }
+
     /// A pod takes calls.
     pub fn ready(&mut self, link: &Arc<Link>, now: Instant) {
         let key = &link.definition.key;

@@ -13,11 +13,13 @@
 mod access;
 mod activator;
 mod answer;
+mod call;
 mod config;
 mod controller;
 mod definition;
 mod exchange;
 mod fleet;
+mod invoker;
 mod link;
 mod metrics;
 mod pod;
