@@ -18,12 +18,15 @@ use axum::response::IntoResponse;
 use axum::routing::{any, get, post};
 use client::Key;
 use http::{Response, StatusCode, Uri};
-use parking_lot::RwLock;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// By which the API server says who asks.
 const REMOTE_USER: &str = "x-remote-user";
+/// Who has just begun leads before this; who does not is one of several.
+const TO_LEAD: Duration = Duration::from_secs(5);
 /// Who calls a public function.
 const ANONYMOUS: &str = "system:anonymous";
 
@@ -39,19 +42,19 @@ pub struct Peer {
 /// What every call needs. Clones share it.
 #[derive(Clone)]
 pub struct Activator {
-    leading: Arc<RwLock<Option<Arc<Shared>>>>,
+    leading: watch::Sender<Option<Arc<Shared>>>,
     access: Arc<Access>,
 }
 
 impl Activator {
     /// One that refuses calls until it leads.
     pub fn new(access: Access) -> Activator {
-        Activator { leading: Arc::default(), access: Arc::new(access) }
+        Activator { leading: watch::Sender::new(None), access: Arc::new(access) }
     }
 
     /// It leads, or no more.
     pub fn leads(&self, shared: Option<Arc<Shared>>) {
-        *self.leading.write() = shared;
+        self.leading.send_replace(shared);
     }
 
     /// The pod with this hash of its token has told that it listens.
@@ -76,10 +79,17 @@ impl Activator {
     }
 
     fn shared(&self) -> Result<Arc<Shared>, Refusal> {
-        self.leading.read().clone().ok_or_else(|| {
+        self.leading.borrow().clone().ok_or_else(|| {
             let message = "this activator does not lead now: try again";
             Refusal::for_now(StatusCode::SERVICE_UNAVAILABLE, "NotLeading", message)
         })
+    }
+
+    /// What leads, waited for while this one begins to.
+    async fn leader(&self) -> Result<Arc<Shared>, Refusal> {
+        let mut leading = self.leading.subscribe();
+        let _ = tokio::time::timeout(TO_LEAD, leading.wait_for(Option::is_some)).await;
+        self.shared()
     }
 
     async fn answer(
@@ -110,7 +120,7 @@ impl Activator {
         is_permitted: bool,
         came: Instant,
     ) -> Result<Response<Body>, Refusal> {
-        let shared = self.shared()?;
+        let shared = self.leader().await?;
         let definition = shared.next_definition(function);
         let is_public = definition.as_ref().is_some_and(|definition| definition.function.spec.public);
         let mut user =

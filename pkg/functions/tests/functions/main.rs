@@ -4,4 +4,5 @@
 mod calls;
 mod failures;
 mod node;
+mod promised;
 mod support;

@@ -214,6 +214,12 @@ impl Caller {
         self.send("POST", "default", name, body.to_owned().into()).await.expect("answered")
     }
 
+    /// As [`Caller::call`], with headers.
+    pub async fn call_with(&self, name: &str, body: &str, headers: &[(&'static str, &str)]) -> Answered {
+        let body = body.to_owned().into();
+        self.send_with("POST", "default", name, body, headers).await.expect("answered")
+    }
+
     /// As [`Caller::call`]; nothing if the connection broke.
     pub async fn try_call(&self, name: &str, body: &str) -> Option<Answered> {
         self.send("POST", "default", name, body.to_owned().into()).await
@@ -224,10 +230,24 @@ impl Caller {
     }
 
     pub async fn send(&self, method: &str, namespace: &str, name: &str, body: Body) -> Option<Answered> {
+        self.send_with(method, namespace, name, body, &[]).await
+    }
+
+    async fn send_with(
+        &self,
+        method: &str,
+        namespace: &str,
+        name: &str,
+        body: Body,
+        headers: &[(&'static str, &str)],
+    ) -> Option<Answered> {
         let url = format!("https://knative.kube-system.svc{}", (self.path)(namespace, name));
         let mut request = Request::builder().method(method).uri(url);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let mut sender = self.sender.clone();
         sender.ready().await.ok()?;
