@@ -73,6 +73,7 @@ impl Activator {
                 "/apis/minik8s.io/v1/namespaces/{namespace}/functions/{name}/invoke",
                 post(from_api_server),
             )
+            .route("/apis/minik8s.io/v1/namespaces/{namespace}/functions/{name}/log", get(log))
             .route("/healthz", get(async || "ok"))
             .route("/readyz", get(is_ready))
             .with_state(self)
@@ -170,14 +171,40 @@ async fn from_inside(
     activator.answer(function, rest, request, false).await
 }
 
+/// Whoever is not the API server is told to go elsewhere.
+fn check_front_proxy(request: &Request) -> Result<(), Refusal> {
+    match request.extensions().get::<Peer>().is_some_and(|peer| peer.is_front_proxy) {
+        true => Ok(()),
+        false => {
+            let message = "only the API server calls this: others call /functions/NAMESPACE/NAME";
+            Err(Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", message))
+        }
+    }
+}
+
+/// What a function's pods have written that are gone.
+async fn log(
+    State(activator): State<Activator>,
+    Path((namespace, name)): Path<(String, String)>,
+    request: Request,
+) -> Response<Body> {
+    if let Err(refusal) = check_front_proxy(&request) {
+        return answer::refusal(&refusal);
+    }
+    drop(request);
+    match activator.leader().await {
+        Ok(shared) => shared.logs.lock().of(&Key::new(namespace, name)).into_response(),
+        Err(refusal) => answer::refusal(&refusal),
+    }
+}
+
 async fn from_api_server(
     State(activator): State<Activator>,
     Path((namespace, name)): Path<(String, String)>,
     request: Request,
 ) -> Response<Body> {
-    if !request.extensions().get::<Peer>().is_some_and(|peer| peer.is_front_proxy) {
-        let message = "only the API server calls this: others call /functions/NAMESPACE/NAME";
-        return answer::refusal(&Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", message));
+    if let Err(refusal) = check_front_proxy(&request) {
+        return answer::refusal(&refusal);
     }
     activator.answer(Key::new(namespace, name), String::new(), request, true).await
 }

@@ -13,7 +13,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use testing::{TestServer, eventually};
@@ -59,6 +59,19 @@ pub struct Caller {
 impl Functions {
     /// All of it, running.
     pub async fn start() -> Functions {
+        Functions::start_at([127, 0, 0, 1].into()).await
+    }
+
+    /// All of it, running, with the API server in front: that sends nothing to a loopback address.
+    pub async fn start_behind_the_api_server() -> Functions {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.connect("192.0.2.1:9").expect("a route");
+        let functions = Functions::start_at(socket.local_addr().expect("an address").ip()).await;
+        functions.is_behind_the_api_server().await;
+        functions
+    }
+
+    async fn start_at(address: IpAddr) -> Functions {
         let server = TestServer::start().await;
         let read = |file: &str| std::fs::read_to_string(server.data_dir().join(file)).expect("a file");
         let authority = pki::Authority::load(&read("ca.crt"), &read("ca.key")).expect("the authority");
@@ -67,7 +80,7 @@ impl Functions {
             .expect("a certificate");
         let node = Arc::new(Node::default());
         let running = tokio::spawn(node.clone().run(server.admin()));
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address = SocketAddr::new(address, 0);
         let metrics = Metrics::default();
         let mut functions = Functions { server, node, metrics, address, running: None, _node: running };
         functions.restart().await;
@@ -149,6 +162,32 @@ impl Functions {
             (Some(status.observed_generation) == generation).then_some(status.revision)
         })
         .await
+    }
+
+    /// Whether nothing runs.
+    pub fn is_idle(&self) -> bool {
+        self.node.running.load(Ordering::Relaxed) == 0
+    }
+
+    /// Lets the API server find it, as the service's endpoint.
+    async fn is_behind_the_api_server(&self) {
+        let http = self.server.http();
+        let _ = http.post("/api/v1/namespaces", &json!({"metadata": {"name": "kube-system"}})).await;
+        let meta = |labels: Value| json!({"name": "knative", "namespace": "kube-system", "labels": labels});
+        let ports = json!([{"name": "https", "port": 443, "protocol": "TCP"}]);
+        let _ = http
+            .post(
+                "/api/v1/namespaces/kube-system/services",
+                &json!({"metadata": meta(json!({})), "spec": {"ports": ports}}),
+            )
+            .await;
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices";
+        let slice = json!({
+            "metadata": meta(json!({"kubernetes.io/service-name": "knative"})), "addressType": "IPv4",
+            "endpoints": [{"addresses": [self.address.ip().to_string()], "conditions": {"ready": true}}],
+            "ports": [{"name": "https", "port": self.address.port(), "protocol": "TCP"}],
+        });
+        let _ = http.post(slices, &slice).await;
     }
 
     pub fn functions(&self) -> Api<Function> {
