@@ -2,6 +2,7 @@
 
     activator ── POST /load {revision, files, module, function} ──> imported, or why not
               ── POST /call  params as JSON ─────────────────────> main(params) as JSON, or why not
+              ── POST /knows, /held  x-function-call ────────────> whether a call was seen here; what came of it
 
 It listens before anything else happens and tells so, and imports only what the interpreter has in itself until then:
 what a socket and a thread need is in C, while `socket`, `threading` and `http.server` take longer to import than all
@@ -25,7 +26,14 @@ environ = {name.decode(): value.decode("utf-8", "replace") for name, value in po
 token_hash = environ.get("FUNCTION_TOKEN_SHA256", "")
 folder = environ.get("FUNCTION_FOLDER", "/tmp/function")
 
+# What came of calls that have a name, as long as there is room.
+MOST_HELD = 256
+MOST_HELD_BYTES = 8 << 20
+
 lock = _thread.allocate_lock()
+current = _thread._local()
+held = {}
+held_bytes = 0
 under_way = 0
 is_ending = False
 revision = None
@@ -42,6 +50,7 @@ def end(_signal_number, _frame):
 
 
 def main():
+    sys.stdout, sys.stderr = Tagged(sys.stdout, "out"), Tagged(sys.stderr, "err")
     _signal.signal(_signal.SIGTERM, end)
     address = environ.get("FUNCTION_ADDRESS", "")
     port = int(environ.get("FUNCTION_PORT", "8080"))
@@ -90,14 +99,11 @@ def serve(connection):
                 rest += data
             lines = rest[:end_of_head].split(b"\r\n")
             path = lines[0].split(b" ")[1]
-            length, token = 0, b""
+            headers = {}
             for line in lines[1:]:
                 name, _, value = line.partition(b":")
-                name = name.lower()
-                if name == b"content-length":
-                    length = int(value)
-                elif name == b"x-function-token":
-                    token = value.strip()
+                headers[name.lower()] = value.strip()
+            length, token = int(headers.get(b"content-length", 0)), headers.get(b"x-function-token", b"")
             body, rest = rest[end_of_head + 4 :], b""
             if len(body) < length:
                 pieces, missing = [body], length - len(body)
@@ -112,29 +118,73 @@ def serve(connection):
             if sha256(token).hexdigest() != token_hash:
                 answer(connection, 401, {"error": "Unauthorized", "message": "only the activator is answered"})
                 return
-            work(connection, path, body)
+            work(connection, path, headers, body)
     except (OSError, ValueError, IndexError):
         pass
     finally:
         connection.close()
 
 
-def work(connection, path, body):
+def work(connection, path, headers, body):
     global under_way
     with lock:
         under_way += 1
     try:
+        name = headers.get(b"x-function-call")
         if path == b"/load":
             answer(connection, *load(body))
+        elif path == b"/call" and name:
+            call_once(connection, name, headers, body)
         elif path == b"/call":
-            call(connection, body)
+            send(connection, call(connection, headers, body))
+        elif path == b"/knows":
+            answer(connection, 200 if name in held else 404, {})
+        elif path == b"/held":
+            send(connection, what_came_of(name) or (404, b"{}"))
         else:
-            answer(connection, 404, {"error": "NotFound", "message": "there are /load and /call"})
+            answer(connection, 404, {"error": "NotFound", "message": "there are /load, /call, /knows and /held"})
     finally:
         with lock:
             under_way -= 1
             if is_ending and under_way == 0:
                 posix._exit(0)
+
+
+def call_once(connection, name, headers, body):
+    """A call with a name: made if it is the first of this name."""
+    global held_bytes
+    entry = [_thread.allocate_lock(), None]
+    entry[0].acquire()
+    with lock:
+        known = held.setdefault(name, entry)
+    if known is not entry:
+        send(connection, what_came_of(name) or (409, b'{"error": "Forgotten", "message": "the call was made before"}'))
+        return
+    try:
+        entry[1] = call(connection, headers, body)
+    finally:
+        with lock:
+            if entry[1] and entry[1][0] == 200:
+                held_bytes += len(entry[1][1])
+            else:
+                # A call that failed may be made again.
+                del held[name]
+            done = [other for other, (busy, _) in held.items() if not busy.locked()]
+            while done and (len(held) > MOST_HELD or held_bytes > MOST_HELD_BYTES):
+                _, oldest = held.pop(done.pop(0))
+                held_bytes -= len(oldest[1])
+        entry[0].release()
+    send(connection, entry[1])
+
+
+def what_came_of(name):
+    """What came of a call with a name, once it has ended."""
+    with lock:
+        entry = held.get(name)
+    if entry is None:
+        return None
+    with entry[0]:
+        return entry[1]
 
 
 def load(body):
@@ -178,32 +228,74 @@ def write(path, text):
         file.write(text)
 
 
-def call(connection, body):
+def call(connection, headers, body):
+    """The status and the body of the answer, or nothing, if it was streamed."""
     import json
 
     if handler is None:
-        answer(connection, 500, load_failure or {"error": "NotLoaded", "message": "nothing was loaded yet"})
-        return
+        return 500, dumped(load_failure or {"error": "NotLoaded", "message": "nothing was loaded yet"})
     try:
         params = json.loads(body) if body else {}
-    except ValueError as error:
-        answer(connection, 400, {"error": "NotJSON", "message": f"the parameters are not JSON: {error}"})
-        return
+    except (ValueError, RecursionError) as error:
+        return 400, dumped({"error": "NotJSON", "message": f"the parameters are not JSON: {error}"})
+    current.request = headers.get(b"x-request-id", b"").decode("latin-1")
     try:
-        result = handler(params)
+        result = handler(params, context(headers)) if takes_context() else handler(params)
         if hasattr(result, "__next__"):
-            stream(connection, result, json)
-            return
+            return stream(connection, result, json)
     except BaseException as error:
-        answer(connection, 500, failure("Raised", error))
-        return
+        return 500, dumped(failure("Raised", error))
+    finally:
+        sys.stdout.end()
+        sys.stderr.end()
+        current.request = ""
     try:
-        text = json.dumps(result, allow_nan=False)
+        return 200, json.dumps(result, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         message = f"what {handler.__name__} returned is not JSON: {error}"
-        answer(connection, 500, {"error": "NotJSON", "message": message})
-        return
-    send(connection, 200, text.encode())
+        return 500, dumped({"error": "NotJSON", "message": message})
+
+
+def takes_context():
+    code = getattr(handler, "__code__", None)
+    return code is not None and code.co_argcount > 1 and code.co_varnames[1] == "context"
+
+
+def context(headers):
+    """What a call is, for a function that asks: `main(params, context)`."""
+    text = lambda name: headers.get(name, b"").decode("latin-1")
+    named = {"requestId": b"x-request-id", "traceparent": b"traceparent", "callId": b"x-function-call"}
+    found = {name: text(header) for name, header in named.items()}
+    found["attempt"] = int(headers.get(b"x-function-attempt", 1))
+    found["revision"] = revision
+    # CloudEvents 1.0: what an event says of itself.
+    found["event"] = {name[3:].decode("latin-1"): text(name) for name in headers if name.startswith(b"ce-")}
+    return found
+
+
+class Tagged:
+    """A stream whose lines begin with the request of the call that writes them."""
+
+    def __init__(self, stream, name):
+        self.stream, self.name = stream, name
+
+    def write(self, text):
+        request = getattr(current, "request", "")
+        if not request:
+            return self.stream.write(text)
+        *lines, rest = (getattr(current, self.name, "") + text).split("\n")
+        setattr(current, self.name, rest)
+        if lines:
+            self.stream.write("".join(f"[{request}] {line}\n" for line in lines))
+        return len(text)
+
+    def end(self):
+        """The call is over: what it wrote without an end of line is a line."""
+        if getattr(current, self.name, ""):
+            self.write("\n")
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
 
 
 def stream(connection, pieces, json):
@@ -240,13 +332,21 @@ def failure(kind, error):
     return {"error": kind, "message": message, "traceback": text}
 
 
-def answer(connection, status, content):
+def dumped(content):
     import json
 
-    send(connection, status, json.dumps(content).encode())
+    return json.dumps(content).encode()
 
 
-def send(connection, status, body):
+def answer(connection, status, content):
+    send(connection, (status, dumped(content)))
+
+
+def send(connection, made):
+    """Sends an answer; nothing, if it was streamed."""
+    if made is None:
+        return
+    status, body = made
     connection.sendall(
         b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
     )

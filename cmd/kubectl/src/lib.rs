@@ -147,7 +147,7 @@ enum Command {
     /// Commands of others: programs kubectl-NAME on the PATH.
     #[command(subcommand)]
     Plugin(commands::plugin::Command),
-    /// Store a Python function, under the name of its file.
+    /// Store a function, under the name of its file.
     Register(commands::functions::FileFlags),
     /// Store a function's new code.
     Update(commands::functions::FileFlags),
@@ -158,6 +158,11 @@ enum Command {
 /// The program's commands and flags, for its man pages.
 pub fn command() -> clap::Command {
     Cli::command()
+}
+
+/// Whether it has a command of its own of this name.
+pub fn has_command(name: &str) -> bool {
+    Cli::command().find_subcommand(name).is_some()
 }
 
 /// Runs the program with these arguments, its own name first.

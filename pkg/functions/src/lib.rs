@@ -13,18 +13,25 @@
 mod access;
 mod activator;
 mod answer;
+mod call;
 mod config;
 mod controller;
 mod definition;
+mod events;
 mod exchange;
 mod fleet;
+mod invoker;
 mod link;
+mod logs;
 mod metrics;
 mod pod;
+mod promised;
+mod revisions;
 mod run;
 mod runtimes;
 mod scale;
 mod tls;
+mod triggers;
 
 pub use config::{Config, Flags};
 pub use metrics::Metrics;

@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 /// Whether a request is for somebody else.
 pub fn is_forwarded(target: &Target<'_>) -> bool {
-    if (target.group, target.resource, target.subresource) == ("minik8s.io", "functions", "invoke") {
+    if is_of_functions(target) {
         return true;
     }
     target.group.is_empty()
@@ -51,6 +51,11 @@ pub fn is_forwarded(target: &Target<'_>) -> bool {
             (target.resource, target.subresource),
             ("pods", "log" | "exec" | "attach" | "portforward" | "proxy") | ("services" | "nodes", "proxy")
         )
+}
+
+fn is_of_functions(target: &Target<'_>) -> bool {
+    (target.group, target.resource) == ("minik8s.io", "functions")
+        && matches!(target.subresource, "invoke" | "log")
 }
 
 /// A request for somebody else, understood and permitted.
@@ -74,17 +79,22 @@ pub async fn handle(
 ) -> Result<Answer> {
     server.catch_up().await?;
     let target = request.target;
+    if is_of_functions(target) {
+        return match (target.subresource, request.info.verb) {
+            ("invoke", "create") | ("log", "get") => apiservices::invoke(server, request, body).await,
+            (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
+        };
+    }
     if target.subresource != "log" && request.query.all("dryRun").next().is_some() {
         return Err(ApiError::bad_request("dryRun is not supported"));
     }
-    if !matches!(target.subresource, "log" | "invoke") && !question::nobody_is_asked(server) {
+    if target.subresource != "log" && !question::nobody_is_asked(server) {
         Box::pin(ask_others(server, resource, &request)).await?;
     }
     match (target.subresource, request.info.verb) {
         ("log", "get") => log::handle(server, request).await,
         ("exec" | "attach" | "portforward", "get" | "create") => stream(server, request).await,
         ("proxy", _) => proxy(server, request, body).await,
-        ("invoke", "create") => apiservices::invoke(server, request, body).await,
         (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
     }
 }

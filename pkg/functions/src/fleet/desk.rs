@@ -115,6 +115,16 @@ impl Desk {
         Some(link)
     }
 
+    /// A place in each pod that takes calls.
+    pub fn everywhere(&mut self, now: Instant) -> Vec<Granted> {
+        let ready = self.slots.iter_mut().filter(|slot| slot.phase == Phase::Ready);
+        let granted = ready.map(|slot| {
+            (slot.in_flight, slot.since) = (slot.in_flight + 1, now);
+            Granted { link: slot.link.clone(), is_cold: false }
+        });
+        granted.collect()
+    }
+
     /// Gives pods to those who wait, as far as there are any.
     fn hand_out(&mut self, now: Instant) {
         self.waiting.retain(|waiter| !waiter.answer.is_closed());
@@ -204,6 +214,11 @@ impl Desk {
     /// A pod that is to be, or was found.
     pub fn add(&mut self, link: Arc<Link>, now: Instant) {
         self.slots.push(Slot { link, phase: Phase::Starting, in_flight: 0, since: now, added: now });
+    }
+
+    /// Whether it has this pod of a function.
+    pub fn has(&self, function: &Key, pod: &Key) -> bool {
+        self.definition.key == *function && self.slot(pod).is_some()
     }
 
     /// The pod of this name.

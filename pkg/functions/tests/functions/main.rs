@@ -3,5 +3,7 @@
 
 mod calls;
 mod failures;
+mod load;
 mod node;
+mod promised;
 mod support;

@@ -13,7 +13,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use testing::{TestServer, eventually};
@@ -59,6 +59,19 @@ pub struct Caller {
 impl Functions {
     /// All of it, running.
     pub async fn start() -> Functions {
+        Functions::start_at([127, 0, 0, 1].into()).await
+    }
+
+    /// All of it, running, with the API server in front: that sends nothing to a loopback address.
+    pub async fn start_behind_the_api_server() -> Functions {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.connect("192.0.2.1:9").expect("a route");
+        let functions = Functions::start_at(socket.local_addr().expect("an address").ip()).await;
+        functions.is_behind_the_api_server().await;
+        functions
+    }
+
+    async fn start_at(address: IpAddr) -> Functions {
         let server = TestServer::start().await;
         let read = |file: &str| std::fs::read_to_string(server.data_dir().join(file)).expect("a file");
         let authority = pki::Authority::load(&read("ca.crt"), &read("ca.key")).expect("the authority");
@@ -67,7 +80,7 @@ impl Functions {
             .expect("a certificate");
         let node = Arc::new(Node::default());
         let running = tokio::spawn(node.clone().run(server.admin()));
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address = SocketAddr::new(address, 0);
         let metrics = Metrics::default();
         let mut functions = Functions { server, node, metrics, address, running: None, _node: running };
         functions.restart().await;
@@ -151,6 +164,32 @@ impl Functions {
         .await
     }
 
+    /// Whether nothing runs.
+    pub fn is_idle(&self) -> bool {
+        self.node.running.load(Ordering::Relaxed) == 0
+    }
+
+    /// Lets the API server find it, as the service's endpoint.
+    async fn is_behind_the_api_server(&self) {
+        let http = self.server.http();
+        let _ = http.post("/api/v1/namespaces", &json!({"metadata": {"name": "kube-system"}})).await;
+        let meta = |labels: Value| json!({"name": "knative", "namespace": "kube-system", "labels": labels});
+        let ports = json!([{"name": "https", "port": 443, "protocol": "TCP"}]);
+        let _ = http
+            .post(
+                "/api/v1/namespaces/kube-system/services",
+                &json!({"metadata": meta(json!({})), "spec": {"ports": ports}}),
+            )
+            .await;
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices";
+        let slice = json!({
+            "metadata": meta(json!({"kubernetes.io/service-name": "knative"})), "addressType": "IPv4",
+            "endpoints": [{"addresses": [self.address.ip().to_string()], "conditions": {"ready": true}}],
+            "ports": [{"name": "https", "port": self.address.port(), "protocol": "TCP"}],
+        });
+        let _ = http.post(slices, &slice).await;
+    }
+
     pub fn functions(&self) -> Api<Function> {
         Api::namespaced(self.server.admin(), "default")
     }
@@ -214,6 +253,12 @@ impl Caller {
         self.send("POST", "default", name, body.to_owned().into()).await.expect("answered")
     }
 
+    /// As [`Caller::call`], with headers.
+    pub async fn call_with(&self, name: &str, body: &str, headers: &[(&'static str, &str)]) -> Answered {
+        let body = body.to_owned().into();
+        self.send_with("POST", "default", name, body, headers).await.expect("answered")
+    }
+
     /// As [`Caller::call`]; nothing if the connection broke.
     pub async fn try_call(&self, name: &str, body: &str) -> Option<Answered> {
         self.send("POST", "default", name, body.to_owned().into()).await
@@ -224,10 +269,24 @@ impl Caller {
     }
 
     pub async fn send(&self, method: &str, namespace: &str, name: &str, body: Body) -> Option<Answered> {
+        self.send_with(method, namespace, name, body, &[]).await
+    }
+
+    async fn send_with(
+        &self,
+        method: &str,
+        namespace: &str,
+        name: &str,
+        body: Body,
+        headers: &[(&'static str, &str)],
+    ) -> Option<Answered> {
         let url = format!("https://knative.kube-system.svc{}", (self.path)(namespace, name));
         let mut request = Request::builder().method(method).uri(url);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let mut sender = self.sender.clone();
         sender.ready().await.ok()?;
