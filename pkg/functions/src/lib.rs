@@ -27,6 +27,7 @@ mod run;
 mod runtimes;
 mod scale;
 mod tls;
+pub mod workflow;
 
 pub use config::{Config, Flags};
 pub use metrics::Metrics;
