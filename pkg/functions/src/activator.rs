@@ -10,6 +10,7 @@ use crate::answer;
 use crate::call::{self, Call};
 use crate::controller::Shared;
 use crate::fleet::Refusal;
+use crate::promised;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -20,6 +21,11 @@ use http::{Response, StatusCode, Uri};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::time::Instant;
+
+/// By which the API server says who asks.
+const REMOTE_USER: &str = "x-remote-user";
+/// Who calls a public function.
+const ANONYMOUS: &str = "system:anonymous";
 
 /// Whoever connected: the API server, handing on who asks, or somebody with a token.
 #[derive(Clone)]
@@ -86,11 +92,12 @@ impl Activator {
         let came = Instant::now();
         let answered = self.try_answer(&function, rest, request, is_permitted, came).await;
         let response = answered.unwrap_or_else(|refusal| answer::refusal(&refusal));
-        // What does not exist is not counted: anybody could make up names.
-        if response.status() != StatusCode::NOT_FOUND
+        // What does not exist is not counted, since anybody could make up names; nor what was only promised.
+        if response.status() != StatusCode::ACCEPTED
             && let Ok(shared) = self.shared()
+            && shared.definition(&function).is_some()
         {
-            shared.metrics.called(&function, response.status(), came.elapsed());
+            shared.called(&function, response.status(), came.elapsed());
         }
         response
     }
@@ -104,22 +111,39 @@ impl Activator {
         came: Instant,
     ) -> Result<Response<Body>, Refusal> {
         let shared = self.shared()?;
-        let definition = shared.definition(function);
+        let definition = shared.next_definition(function);
         let is_public = definition.as_ref().is_some_and(|definition| definition.function.spec.public);
+        let mut user =
+            request.headers().get(REMOTE_USER).and_then(|value| value.to_str().ok()).map(Arc::from);
+        if !is_permitted {
+            user = None;
+        }
         if !is_permitted && !is_public {
-            let user = self.access.check(request.headers(), function).await?;
+            let own = self.access.check(request.headers(), function).await?;
             if let Some(peer) = request.extensions().get::<Peer>() {
-                peer.holder.is_user(&user);
+                peer.holder.is_user(&own);
             }
+            user = Some(own);
         }
         let definition = definition.ok_or_else(|| {
             let message = format!("functions.minik8s.io {:?} not found", function.name);
             Refusal::new(StatusCode::NOT_FOUND, "NotFound", message)
         })?;
-        let (parts, body) = request.into_parts();
-        let path = path_and_query(&rest, &parts.uri);
-        let call = Call { method: parts.method, path, headers: parts.headers, body, came, id: None };
-        call::make(&shared, definition, call).await
+        let (mut parts, body) = request.into_parts();
+        let request_id = call::request_id(&mut parts.headers);
+        let answered = if promised::is_wanted(&parts.headers) {
+            let (most, _) = definition.most_bytes();
+            let body = call::whole(&parts.headers, body, most).await?;
+            let user = user.as_deref().unwrap_or(ANONYMOUS);
+            promised::accept(&shared, &definition, &parts.headers, &body, user).await
+        } else {
+            let path = path_and_query(&rest, &parts.uri);
+            let call = Call { method: parts.method, path, headers: parts.headers, body, came, id: None };
+            call::make(&shared, definition, call).await
+        };
+        let mut response = answered.unwrap_or_else(|refusal| answer::refusal(&refusal));
+        response.headers_mut().insert(call::REQUEST_ID, request_id);
+        Ok(response)
     }
 }
 

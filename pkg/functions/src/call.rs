@@ -2,10 +2,12 @@
 
 use crate::controller::Shared;
 use crate::definition::{Definition, Program};
+use crate::events;
 use crate::exchange::{Seat, Sent, exchange};
 use crate::fleet::{Granted, Place, Refusal};
 use crate::metrics::{PHASES, phases};
 use axum::body::Body;
+use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -39,6 +41,9 @@ const MOST_TRIES: usize = 5;
 /// A body that is not there after this is not waited for.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
+/// By which a call is found in logs.
+pub const REQUEST_ID: &str = "x-request-id";
+const LONGEST_ID: usize = 128;
 /// By which a runtime knows a call again. Nobody from outside can say it.
 pub const CALL_ID: &str = "x-function-call";
 /// Which attempt it is.
@@ -89,24 +94,13 @@ async fn to_source(
     call: Call,
 ) -> Result<Response<Body>, Refusal> {
     let (most, _) = definition.most_bytes();
-    let too_large = || {
-        let message = format!("the body is larger than {most} bytes (limits.requestBytes)");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLarge", message)
-    };
-    let length =
-        call.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: usize| length > most) {
-        return Err(too_large());
-    }
-    let body = match tokio::time::timeout(BODY_PATIENCE, Limited::new(call.body, most).collect()).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
-        _ => return Err(Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", "the body broke off")),
-    };
+    let body = whole(&call.headers, call.body, most).await?;
+    let (event, body) = events::unpack(&call.headers, body)?;
     let passed_on = PASSED_ON
         .iter()
         .filter_map(|name| Some((HeaderName::from_static(name), call.headers.get(*name)?.clone())));
-    let passed_on: Vec<(HeaderName, HeaderValue)> = passed_on.chain(named(call.id.as_ref())).collect();
+    let passed_on: Vec<(HeaderName, HeaderValue)> =
+        passed_on.chain(event).chain(named(call.id.as_ref())).collect();
     for _ in 0..MOST_TRIES {
         let seat = place(shared, &definition, call.came).await?;
         let timing = timing(&seat, call.came);
@@ -120,6 +114,43 @@ async fn to_source(
         }
     }
     Err(no_pod(&definition, None))
+}
+
+/// A body, once all of it is there.
+///
+/// # Errors
+///
+/// It is larger than so many bytes, or broke off.
+pub async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Refusal> {
+    let too_large = || {
+        let message = format!("the body is larger than {most} bytes (limits.requestBytes)");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLarge", message)
+    };
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: usize| length > most) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, most).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        _ => Err(Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", "the body broke off")),
+    }
+}
+
+/// The id by which a call is found in logs: its caller's, if that can be one, or a new one.
+pub fn request_id(headers: &mut HeaderMap) -> HeaderValue {
+    let is_id = |value: &HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=LONGEST_ID).contains(&bytes.len())
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(byte))
+    };
+    if let Some(own) = headers.get(REQUEST_ID).filter(|value| is_id(value)) {
+        return own.clone();
+    }
+    let id = HeaderValue::try_from(format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)))
+        .expect("digits are a header's value");
+    headers.insert(REQUEST_ID, id.clone());
+    id
 }
 
 async fn to_image(
@@ -172,7 +203,7 @@ async fn place(shared: &Arc<Shared>, definition: &Arc<Definition>, came: Instant
     match tokio::time::timeout_at(until, &mut waiting.receiver).await {
         Ok(Ok(granted)) => Ok(Seat::new(shared.clone(), granted?)),
         Ok(Err(_)) => Err(no_pod(definition, None)),
-        Err(_) => Err(no_pod(definition, shared.why_not(&definition.key))),
+        Err(_) => Err(no_pod(definition, shared.why_not(&definition.desk))),
     }
 }
 

@@ -3,11 +3,16 @@
 use crate::definition::Definition;
 use crate::fleet::{Action, Counts, Fault, Fleet};
 use crate::link::Link;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Totals};
 use crate::pod::{self, CONTAINER, FUNCTION, REVISION};
+use crate::promised::Promised;
+use crate::revisions::{self, Routes};
 use crate::run::Error;
-use api::kinds::minik8s::Function;
+use crate::triggers::{self, Progress};
+use api::kinds::minik8s::{Function, FunctionCall, FunctionTriggerStatus};
 use client::{Change, EventType, Key, Recorder};
+use http::StatusCode;
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -27,6 +32,8 @@ const RETRY: Duration = Duration::from_millis(200);
 const CREATE_PATIENCE: Duration = Duration::from_secs(10);
 /// Between two rounds of statuses, so that a function that scales is not written for each pod.
 const STATUS_PAUSE: Duration = Duration::from_millis(200);
+/// So much later, at most, calls are in a function's status.
+const COUNT_PAUSE: Duration = Duration::from_secs(5);
 /// So many of its last lines tell why a pod ended.
 const LAST_LINES: i64 = 20;
 /// The host by which functions are called inside of the cluster.
@@ -51,15 +58,24 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Everything that is under way.
     pub tasks: TaskTracker,
-    definitions: RwLock<HashMap<Key, Arc<Definition>>>,
+    /// What functions have been.
+    pub revisions: client::Cache<ControllerRevision>,
+    /// Something about triggers has changed.
+    pub triggers_changed: Notify,
+    definitions: RwLock<HashMap<Key, Routes>>,
+    progress: Mutex<HashMap<Key, (String, Progress)>>,
     functions: client::Cache<Function>,
     fleet: Mutex<Fleet>,
     wake: Notify,
     changed: Mutex<BTreeSet<Key>>,
     report: Notify,
+    /// A function's calls were counted, and no one has reported that yet.
+    counted: Notify,
     recorder: Recorder,
     ready_address: String,
     shutdown: CancellationToken,
+    /// How many promised calls a namespace has.
+    promised: Mutex<HashMap<String, usize>>,
 }
 
 /// What a [`Shared`] is made of.
@@ -72,6 +88,8 @@ pub struct Parts {
     pub fleet: Fleet,
     /// Functions, as they are in the API.
     pub functions: client::Cache<Function>,
+    /// What functions have been.
+    pub revisions: client::Cache<ControllerRevision>,
     /// Takes events.
     pub recorder: Recorder,
     /// Where pods tell that they listen.
@@ -83,21 +101,43 @@ pub struct Parts {
 impl Shared {
     /// What leads.
     pub fn new(parts: Parts) -> Shared {
-        let Parts { client, metrics, fleet, functions, recorder, ready_address, shutdown } = parts;
+        let Parts { client, metrics, fleet, functions, revisions, recorder, ready_address, shutdown } = parts;
+        revisions::index(&revisions);
         Shared {
             client,
             metrics,
             tasks: TaskTracker::new(),
+            revisions,
+            triggers_changed: Notify::new(),
             definitions: RwLock::default(),
+            progress: Mutex::default(),
             functions,
             fleet: Mutex::new(fleet),
             wake: Notify::new(),
             changed: Mutex::default(),
             report: Notify::new(),
+            counted: Notify::new(),
             recorder,
             ready_address,
             shutdown,
+            promised: Mutex::default(),
         }
+    }
+
+    /// Ends everything.
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
+    }
+
+    /// How many promised calls a namespace has now that there are so many more.
+    pub fn promised_in(&self, namespace: &str, more: isize) -> usize {
+        let mut promised = self.promised.lock();
+        let count = promised.get(namespace).copied().unwrap_or(0).saturating_add_signed(more);
+        match count {
+            0 => drop(promised.remove(namespace)),
+            count => drop(promised.insert(namespace.to_owned(), count)),
+        }
+        count
     }
 
     /// Something happens, and what follows from it is done.
@@ -114,9 +154,42 @@ impl Shared {
         result
     }
 
-    /// A function, if there is one of this name.
+    /// A function's latest revision, if there is a function of this name.
     pub fn definition(&self, key: &Key) -> Option<Arc<Definition>> {
-        self.definitions.read().get(key).cloned()
+        self.definitions.read().get(key).map(|routes| routes.latest.clone())
+    }
+
+    /// The revision of a function that takes the next call.
+    pub fn next_definition(&self, key: &Key) -> Option<Arc<Definition>> {
+        self.definitions.read().get(key).map(|routes| routes.choose(fastrand::u8(..100)).clone())
+    }
+
+    /// The functions that something else calls than callers.
+    pub fn triggered(&self) -> Vec<Arc<Definition>> {
+        let definitions = self.definitions.read();
+        let latest = definitions.values().map(|routes| &routes.latest);
+        latest.filter(|latest| !latest.function.spec.triggers.is_empty()).cloned().collect()
+    }
+
+    /// How far a function's triggers are.
+    pub fn progress(&self, key: &Key) -> Progress {
+        self.progress.lock().get(key).map(|(_, progress)| progress.clone()).unwrap_or_default()
+    }
+
+    /// A trigger has come further.
+    pub fn progressed(&self, key: &Key, status: FunctionTriggerStatus) {
+        if let Some((_, progress)) = self.progress.lock().get_mut(key) {
+            progress.insert(status.trigger.clone(), status);
+        }
+        self.changed.lock().insert(key.clone());
+        self.report.notify_one();
+    }
+
+    /// A call has ended: the function's status says so before long.
+    pub fn called(&self, key: &Key, status: StatusCode, took: Duration) {
+        if self.metrics.called(key, status, took) {
+            self.counted.notify_one();
+        }
     }
 
     /// The pod with this hash of its token has told that it listens.
@@ -135,16 +208,63 @@ impl Shared {
     /// A Function was made, changed or deleted.
     pub fn function_changed(self: &Arc<Self>, change: &Change<Function>) {
         let key = change.key();
+        let has_triggers = |function: &Arc<Function>| !function.spec.triggers.is_empty();
+        if change.old.as_ref().is_some_and(has_triggers) || change.new.as_ref().is_some_and(has_triggers) {
+            self.triggers_changed.notify_one();
+        }
         match change.new.as_ref().filter(|function| function.metadata.deletion_timestamp.is_none()) {
             Some(function) => {
-                let definition = Arc::new(Definition::new(function.clone()));
-                self.definitions.write().insert(key, definition.clone());
-                self.event(|fleet, now| fleet.defined(definition, now));
+                self.know(&key, function);
+                self.define(Arc::new(Definition::new(function.clone())));
             }
             None => {
                 self.definitions.write().remove(&key);
+                self.progress.lock().remove(&key);
+                self.metrics.forget(&key);
                 self.event(|fleet, _| fleet.undefined(&key));
             }
+        }
+    }
+
+    /// What a function's status says of before, where that is not known better here.
+    fn know(&self, key: &Key, function: &Function) {
+        let uid = function.metadata.uid.clone().unwrap_or_default();
+        let mut progress = self.progress.lock();
+        if progress.get(key).is_some_and(|(known, _)| *known == uid) {
+            let wanted: BTreeSet<String> = function.spec.triggers.iter().map(triggers::label).collect();
+            progress.entry(key.clone()).and_modify(|(_, own)| own.retain(|label, _| wanted.contains(label)));
+            return;
+        }
+        let own = function.status.triggers.iter().map(|status| (status.trigger.clone(), status.clone()));
+        progress.insert(key.clone(), (uid, own.collect()));
+        self.metrics.begin(key, function.status.calls, function.status.errors);
+    }
+
+    fn define(self: &Arc<Self>, latest: Arc<Definition>) {
+        let known = revisions::of(&self.revisions, &latest);
+        let routes = Routes::new(latest.clone(), &known);
+        let before = self.definitions.write().insert(latest.key.clone(), routes.clone());
+        self.event(|fleet, now| fleet.defined(latest.clone(), now));
+        if before.is_none_or(|before| before.latest.revision != latest.revision) {
+            let shared = self.clone();
+            self.tasks.spawn(async move { revisions::remember(&shared, &routes).await });
+        }
+    }
+
+    /// A ControllerRevision was made, changed or deleted: what has a share of the calls may be known now.
+    pub fn revision_changed(self: &Arc<Self>, change: &Change<ControllerRevision>) {
+        let labels = change.object().metadata.labels.as_ref();
+        let Some(name) = labels.and_then(|labels| labels.get(FUNCTION)) else { return };
+        let key = Key::new(change.key().namespace, name.clone());
+        let has_shares = |routes: &Routes| !routes.latest.function.spec.traffic.is_empty();
+        let latest = self
+            .definitions
+            .read()
+            .get(&key)
+            .filter(|routes| has_shares(routes))
+            .map(|routes| routes.latest.clone());
+        if let Some(latest) = latest {
+            self.define(latest);
         }
     }
 
@@ -172,8 +292,9 @@ impl Shared {
             if !is_going && verdict(present).is_some() {
                 self.act(Action::Delete { pod: key, at_once: true });
             } else if !is_going {
-                let definition = self.definition(&function);
                 let revision = label(REVISION).unwrap_or_default();
+                let routes = self.definitions.read().get(&function).cloned();
+                let definition = routes.and_then(|routes| routes.of(&revision).cloned());
                 self.event(|fleet, now| fleet.found(definition, &key, &revision, now));
                 if let Some(link) = self.fleet.lock().link(&function, &key) {
                     follow(&link, present);
@@ -218,6 +339,10 @@ impl Shared {
     }
 
     fn act(self: &Arc<Self>, action: Action) {
+        if self.shutdown.is_cancelled() {
+            // Whoever leads next finds the pods as they are, and what they hold of calls that were under way.
+            return;
+        }
         let shared = self.clone();
         match action {
             Action::Create(link) => drop(self.tasks.spawn(async move {
@@ -276,7 +401,7 @@ impl Shared {
         };
         match opened {
             Ok(()) => {
-                self.metrics.started(&link.times.lock());
+                self.metrics.started(&link.definition.key, &link.times.lock());
                 self.event(|fleet, now| fleet.ready(&link, now));
             }
             Err(fault) => self.event(|fleet, now| fleet.failed(&link, fault, now)),
@@ -347,13 +472,38 @@ impl Shared {
         }
     }
 
+    /// Lets statuses say how many calls there were, every now and then while there are any, until shutdown.
+    pub async fn keep_counting(&self) {
+        loop {
+            tokio::select! {
+                () = self.counted.notified() => {}
+                () = self.shutdown.cancelled() => return,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(COUNT_PAUSE) => {}
+                () = self.shutdown.cancelled() => return,
+            }
+            self.changed.lock().extend(self.metrics.take_counted());
+            self.report.notify_one();
+        }
+    }
+
     async fn report(&self, key: &Key) {
         let Some(function) = self.functions.get(key) else { return };
-        let Some(definition) = self.definition(key) else { return };
+        let Some(routes) = self.definitions.read().get(key).cloned() else { return };
+        let definition = &routes.latest;
         let (counts, fault) = self.fleet.lock().counts(key);
-        let fault =
-            fault.or_else(|| definition.program().err().map(|message| Fault::new("UnknownRuntime", message)));
-        let Some(status) = status(&function, &definition.revision, counts, fault.as_ref()) else { return };
+        let fault = fault
+            .or_else(|| definition.program().err().map(|message| Fault::new("UnknownRuntime", message)))
+            .or(routes.fault);
+        let seen = Seen {
+            revision: &definition.revision,
+            counts,
+            fault: fault.as_ref(),
+            totals: self.metrics.totals(key),
+            triggers: self.progress(key).into_values().collect(),
+        };
+        let Some(status) = status(&function, &seen) else { return };
         if let Some(fault) = &fault
             && function.status.last_error != fault.message
         {
@@ -371,8 +521,18 @@ impl Shared {
     }
 }
 
+/// What is known of a function.
+struct Seen<'a> {
+    revision: &'a str,
+    counts: Counts,
+    fault: Option<&'a Fault>,
+    totals: Totals,
+    triggers: Vec<FunctionTriggerStatus>,
+}
+
 /// A function's status, if it is not so already.
-fn status(function: &Function, revision: &str, counts: Counts, fault: Option<&Fault>) -> Option<Value> {
+fn status(function: &Function, seen: &Seen<'_>) -> Option<Value> {
+    let Seen { revision, counts, fault, totals, triggers } = seen;
     let (ready, reason, message) = match fault {
         None => ("True", "Callable", ""),
         Some(fault) => ("False", fault.reason.as_str(), fault.message.as_str()),
@@ -389,6 +549,10 @@ fn status(function: &Function, revision: &str, counts: Counts, fault: Option<&Fa
         "revision": revision,
         "replicas": counts.replicas,
         "readyReplicas": counts.ready,
+        "calls": totals.calls,
+        "errors": totals.errors,
+        "lastColdStartMilliseconds": totals.last_cold_start_milliseconds.unwrap_or(known.last_cold_start_milliseconds),
+        "triggers": triggers,
         "url": format!("https://{HOST}/functions/{namespace}/{name}"),
         "lastError": last_error,
         "conditions": [{
@@ -398,8 +562,12 @@ fn status(function: &Function, revision: &str, counts: Counts, fault: Option<&Fa
         }],
     });
     let present = serde_json::to_value(known).unwrap_or_default();
+    let is_nothing = |value: &Value| match value {
+        Value::Array(list) => list.is_empty(),
+        value => *value == "" || *value == 0,
+    };
     let is_same = |(name, value): (&String, &Value)| {
-        present[name] == *value || (value == "" && present[name].is_null())
+        present[name] == *value || (is_nothing(value) && present[name].is_null())
     };
     let is_said = wanted.as_object().into_iter().flatten().all(is_same);
     (!is_said).then_some(wanted)
@@ -483,21 +651,34 @@ fn ended(terminated: &ContainerStateTerminated) -> Fault {
 pub async fn lead(
     shared: &Arc<Shared>,
     pods: client::Cache<Pod>,
+    calls: client::Cache<FunctionCall>,
     is_leading: impl FnOnce(),
 ) -> Result<(), Error> {
+    let promised = Promised::new(shared.clone());
     let synced = async {
         shared.functions.synced().await;
+        shared.revisions.synced().await;
         let follower = shared.clone();
         shared.functions.subscribe(move |change| follower.function_changed(change));
+        let follower = shared.clone();
+        shared.revisions.subscribe(move |change| follower.revision_changed(change));
         pods.synced().await;
         let follower = shared.clone();
         pods.subscribe(move |change| follower.pod_changed(change));
+        calls.synced().await;
+        promised.follow(&calls);
     };
     tokio::select! {
         () = synced => {}
         () = shared.shutdown.cancelled() => return Ok(()),
     }
     is_leading();
-    tokio::join!(shared.keep_looking(), shared.keep_reporting());
+    tokio::join!(
+        shared.keep_looking(),
+        shared.keep_reporting(),
+        shared.keep_counting(),
+        promised.keep_sweeping(),
+        triggers::keep_calling(shared),
+    );
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::runtimes::{self, PORT, Runtime};
 use crate::scale::Bounds;
 use api::kinds::minik8s::Function;
 use client::Key;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,14 @@ pub struct Definition {
     pub function: Arc<Function>,
     /// Where it is.
     pub key: Key,
+    /// Whose calls and pods are counted together: the function's latest revision, or another one that has a share.
+    pub desk: Key,
     /// Which source, image and pods: changes with whatever needs other pods.
     pub revision: String,
 }
+
+/// What decides what a pod of a function is, with who the function is.
+const PARTS: [&str; 7] = ["runtime", "code", "files", "handler", "image", "port", "template"];
 
 /// What a function's pods run.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +38,29 @@ impl Definition {
     pub fn new(function: Arc<Function>) -> Definition {
         let key = Key::of(function.as_ref());
         let revision = revision(&function);
-        Definition { function, key, revision }
+        Definition { function, desk: key.clone(), key, revision }
+    }
+
+    /// An earlier revision of it, whose parts these are; nothing, if they are not.
+    pub fn earlier(&self, revision: &str, parts: &Value) -> Option<Definition> {
+        let mut function = serde_json::to_value(self.function.as_ref()).ok()?;
+        for name in PARTS {
+            function["spec"][name] = parts[name].clone();
+        }
+        let function: Map<String, Value> = function.as_object()?.clone();
+        let mut function: Function = serde_json::from_value(without_null(function.into())).ok()?;
+        // Nothing of it stays when nobody calls.
+        function.spec.min_replicas = 0;
+        let earlier = Definition::new(Arc::new(function));
+        let desk = Key::new(self.key.namespace.clone(), format!("{}@{revision}", self.key.name));
+        (earlier.revision == revision).then_some(Definition { desk, ..earlier })
+    }
+
+    /// What its revision is made of.
+    pub fn parts(&self) -> Value {
+        let spec = serde_json::to_value(&self.function.spec).unwrap_or_default();
+        let parts = PARTS.iter().filter_map(|name| Some(((*name).to_owned(), spec.get(*name)?.clone())));
+        Value::Object(parts.collect())
     }
 
     /// What its pods run; why there can be none, where its runtime is not known.
@@ -111,6 +138,13 @@ fn revision(function: &Function) -> String {
     hex(&digest.as_ref()[..5])
 }
 
+fn without_null(mut function: Value) -> Value {
+    if let Some(spec) = function["spec"].as_object_mut() {
+        spec.retain(|_, value| !value.is_null());
+    }
+    function
+}
+
 /// Bytes as text.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
@@ -134,6 +168,17 @@ mod tests {
         let code = |code: &str, idle: i32| definition(json!({"code": code, "idleSeconds": idle})).revision;
         assert_eq!(code("a", 1), code("a", 2));
         assert_ne!(code("a", 1), code("b", 1));
+    }
+
+    #[test]
+    fn an_earlier_revision_is_what_it_was() {
+        let first = definition(json!({"code": "a", "handler": "main", "minReplicas": 2}));
+        let second = definition(json!({"image": "web", "port": 80, "timeoutSeconds": 7}));
+        let earlier = second.earlier(&first.revision, &first.parts()).expect("it is what it was");
+        assert_eq!((earlier.revision.as_str(), &earlier.key), (first.revision.as_str(), &second.key));
+        assert_eq!((earlier.timeout().as_secs(), earlier.bounds().min), (7, 0), "limits are as they are now");
+        assert!(earlier.desk != second.desk && second.desk == second.key);
+        assert!(second.earlier(&first.revision, &second.parts()).is_none());
     }
 
     #[test]

@@ -69,15 +69,15 @@ pub async fn exchange(
     is_source: bool,
 ) -> Sent {
     let (answer, answered) = oneshot::channel();
-    let tasks = seat.shared.tasks.clone();
-    tasks.spawn(async move {
+    let (tasks, shutdown) = (seat.shared.tasks.clone(), seat.shared.shutdown().clone());
+    tasks.spawn(shutdown.run_until_cancelled_owned(async move {
         let sent = match is_source {
             true => to_source(seat, request, &definition).await,
             false => to_image(seat, request, &definition).await,
         };
         // Nobody may be there to hear it.
         let _ = answer.send(sent);
-    });
+    }));
     let fault = || Fault::new("InternalError", "the call broke off");
     answered
         .await

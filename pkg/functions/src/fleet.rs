@@ -160,26 +160,28 @@ impl Fleet {
 
     /// A function is new, or another than before.
     pub fn defined(&mut self, definition: Arc<Definition>, now: Instant) {
-        let key = definition.key.clone();
+        let key = definition.desk.clone();
         if self.faults.get(&key).is_some_and(|(revision, _)| *revision != definition.revision) {
             self.faults.remove(&key);
         }
         if self.desks.contains_key(&key) || definition.bounds().min > 0 {
             let desk = self.desks.entry(key.clone()).or_insert_with(|| Desk::new(definition.clone(), now));
-            desk.define(definition, now, &mut self.actions);
+            desk.define(definition.clone(), now, &mut self.actions);
             self.plan(&key, now);
         }
-        self.actions.push(Action::Report(key));
+        self.actions.push(Action::Report(definition.key.clone()));
     }
 
     /// A function is gone, and everything of it goes.
     pub fn undefined(&mut self, key: &Key) {
-        self.faults.remove(key);
-        let Some(mut desk) = self.desks.remove(key) else { return };
         let refusal =
             Refusal::new(StatusCode::NOT_FOUND, "NotFound", format!("function {:?} was deleted", key.name));
-        desk.refuse_all(&refusal);
-        desk.remove_all(&mut self.actions);
+        for mut desk in self.desks.extract_if(|_, desk| desk.definition.key == *key).map(|(_, desk)| desk) {
+            self.faults.remove(&desk.definition.desk);
+            desk.refuse_all(&refusal);
+            desk.remove_all(&mut self.actions);
+        }
+        self.faults.remove(key);
     }
 
     /// A call: a pod that takes it, or a place in the queue.
@@ -188,7 +190,7 @@ impl Fleet {
     ///
     /// Why there is neither.
     pub fn call(&mut self, definition: &Arc<Definition>, now: Instant) -> Result<Place, Refusal> {
-        let key = &definition.key;
+        let key = &definition.desk;
         let desk = self.desks.entry(key.clone()).or_insert_with(|| Desk::new(definition.clone(), now));
         let place = desk.call(now);
         if matches!(place, Ok(Place::Waiting(_))) {
@@ -199,7 +201,7 @@ impl Fleet {
 
     /// A call has ended.
     pub fn ended(&mut self, link: &Arc<Link>, outcome: Outcome, now: Instant) {
-        let key = &link.definition.key;
+        let key = &link.definition.desk;
         if let Some(desk) = self.desks.get_mut(key) {
             desk.ended(&link.pod, outcome, now, &mut self.actions);
             self.plan(key, now);
@@ -208,23 +210,24 @@ impl Fleet {
 
     /// A place in each pod that takes calls, whatever else it does: to ask what it holds.
     pub fn everywhere(&mut self, function: &Key, now: Instant) -> Vec<Granted> {
-        self.desks.get_mut(function).map(|desk| desk.everywhere(now)).unwrap_or_default()
+        let of_function = self.desks.values_mut().filter(|desk| desk.definition.key == *function);
+        of_function.flat_map(|desk| desk.everywhere(now)).collect()
     }
 
     /// A pod takes calls.
     pub fn ready(&mut self, link: &Arc<Link>, now: Instant) {
-        let key = &link.definition.key;
+        let key = &link.definition.desk;
         if let Some(desk) = self.desks.get_mut(key) {
             self.faults.remove(key);
             desk.ready(&link.pod, now);
-            self.actions.push(Action::Report(key.clone()));
+            self.actions.push(Action::Report(link.definition.key.clone()));
             self.plan(key, now);
         }
     }
 
     /// A pod will never take calls: whoever waits is told why, and the pod goes.
     pub fn failed(&mut self, link: &Arc<Link>, fault: Fault, now: Instant) {
-        let key = &link.definition.key;
+        let key = &link.definition.desk;
         let Some(desk) = self.desks.get_mut(key) else { return };
         let Some(slot) = desk.take(&link.pod) else { return };
         if slot.is_live() {
@@ -239,22 +242,24 @@ impl Fleet {
             }
         }
         self.actions.push(Action::Delete { pod: link.pod.clone(), at_once: true });
-        self.actions.push(Action::Report(key.clone()));
+        self.actions.push(Action::Report(link.definition.key.clone()));
         self.plan(key, now);
     }
 
     /// A pod has ended, is being deleted by somebody, or is gone.
     pub fn left(&mut self, function: &Key, pod: &Key, has_ended: bool, now: Instant) {
-        let Some(desk) = self.desks.get_mut(function) else { return };
+        let Some(desk) = self.desks.values_mut().find(|desk| desk.has(function, pod)) else { return };
         if desk.left(pod, has_ended) {
+            let key = desk.definition.desk.clone();
             self.actions.push(Action::Report(function.clone()));
-            self.plan(function, now);
+            self.plan(&key, now);
         }
     }
 
     /// The way to a pod, if it is one of ours.
     pub fn link(&self, function: &Key, pod: &Key) -> Option<Arc<Link>> {
-        self.desks.get(function)?.slot(pod).map(|slot| slot.link.clone())
+        let desk = self.desks.values().find(|desk| desk.has(function, pod))?;
+        desk.slot(pod).map(|slot| slot.link.clone())
     }
 
     /// The way to the pod with this hash of its token, if one of ours that starts has it.
@@ -273,7 +278,7 @@ impl Fleet {
             return;
         };
         let link = self.new_link(&definition, pod.clone());
-        let desk = self.desks.entry(definition.key.clone()).or_insert_with(|| Desk::new(definition, now));
+        let desk = self.desks.entry(definition.desk.clone()).or_insert_with(|| Desk::new(definition, now));
         desk.add(link.clone(), now);
         self.actions.push(Action::Open(link));
     }
@@ -289,7 +294,11 @@ impl Fleet {
 
     /// What a function's status says.
     pub fn counts(&self, key: &Key) -> (Counts, Option<Fault>) {
-        let counts = self.desks.get(key).map(Desk::counts).unwrap_or_default();
+        let of_function = self.desks.values().filter(|desk| desk.definition.key == *key).map(Desk::counts);
+        let counts = of_function.fold(Counts::default(), |sum, counts| Counts {
+            replicas: sum.replicas + counts.replicas,
+            ready: sum.ready + counts.ready,
+        });
         (counts, self.faults.get(key).map(|(_, fault)| fault.clone()))
     }
 
@@ -319,16 +328,16 @@ impl Fleet {
             desk.refuse_all(&Refusal::for_now(StatusCode::SERVICE_UNAVAILABLE, "TooManyPods", message));
         }
         for _ in 0..create.min(room) {
-            let name = format!("{}-{}-{}", key.name, definition.revision, suffix());
+            let name = format!("{}-{}-{}", definition.key.name, definition.revision, suffix());
             let link = self.new_link(&definition, Key::new(key.namespace.clone(), name));
             link.times.lock().wanted = Some(now);
             let desk = self.desks.get_mut(key).expect("planned above");
             desk.add(link.clone(), now);
-            self.actions.extend([Action::Create(link), Action::Report(key.clone())]);
+            self.actions.extend([Action::Create(link), Action::Report(definition.key.clone())]);
         }
         if self.desks.get(key).is_some_and(Desk::is_idle) {
             self.desks.remove(key);
-            self.actions.push(Action::Report(key.clone()));
+            self.actions.push(Action::Report(definition.key.clone()));
         }
     }
 }

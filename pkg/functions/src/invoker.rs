@@ -95,7 +95,7 @@ impl Invoker {
 
     async fn try_call(&self, invocation: Invocation) -> Result<Answer, CallError> {
         let Invocation { function, id, attempt, body, headers, .. } = invocation;
-        let definition = self.shared.definition(&function).ok_or_else(|| {
+        let definition = self.shared.next_definition(&function).ok_or_else(|| {
             let message = format!("functions.minik8s.io {:?} not found", function.name);
             CallError::from(Refusal::new(StatusCode::NOT_FOUND, "NotFound", message))
         })?;
@@ -109,7 +109,7 @@ impl Invoker {
                 let call =
                     Call { method: Method::POST, path: "/".to_owned(), headers, body, came, id: Some(id) };
                 let answered = call::make(&self.shared, definition, call).await?;
-                self.shared.metrics.called(&function, answered.status(), came.elapsed());
+                self.shared.called(&function, answered.status(), came.elapsed());
                 answered
             }
         };

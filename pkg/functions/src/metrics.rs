@@ -4,7 +4,7 @@ use crate::link::Times;
 use client::Key;
 use http::StatusCode;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,19 @@ struct Counts {
     seconds: BTreeMap<Key, Histogram>,
     phases: [Histogram; PHASES.len()],
     starts: Histogram,
+    totals: BTreeMap<Key, Totals>,
+    counted: BTreeSet<Key>,
+}
+
+/// What a function's status says of its calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Totals {
+    /// How many were answered.
+    pub calls: i64,
+    /// How many of these failed.
+    pub errors: i64,
+    /// How long the last start took, if there was one.
+    pub last_cold_start_milliseconds: Option<i64>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -56,19 +69,46 @@ impl Histogram {
 }
 
 impl Metrics {
-    /// A call was answered.
-    pub fn called(&self, function: &Key, status: StatusCode, took: Duration) {
+    /// A call was answered. Whether it is the first since [`Metrics::take_counted`].
+    pub fn called(&self, function: &Key, status: StatusCode, took: Duration) -> bool {
         let mut counts = self.0.lock();
         *counts.calls.entry((function.clone(), status.as_u16())).or_default() += 1;
         counts.seconds.entry(function.clone()).or_default().saw(took);
+        let totals = counts.totals.entry(function.clone()).or_default();
+        totals.calls += 1;
+        totals.errors += i64::from(status.is_client_error() || status.is_server_error());
+        let is_first = counts.counted.is_empty();
+        if !counts.counted.contains(function) {
+            counts.counted.insert(function.clone());
+        }
+        is_first
+    }
+
+    /// The functions that were called since the last time.
+    pub fn take_counted(&self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.0.lock().counted)
+    }
+
+    /// So many calls of a function were counted before.
+    pub fn begin(&self, function: &Key, calls: i64, errors: i64) {
+        let totals = Totals { calls, errors, last_cold_start_milliseconds: None };
+        self.0.lock().totals.insert(function.clone(), totals);
+    }
+
+    /// What a function's status says of its calls.
+    pub fn totals(&self, function: &Key) -> Totals {
+        self.0.lock().totals.get(function).copied().unwrap_or_default()
     }
 
     /// A pod has started.
-    pub fn started(&self, times: &Times) {
+    pub fn started(&self, function: &Key, times: &Times) {
         let Some(phases) = phases(times) else { return };
         let mut counts = self.0.lock();
         counts.phases.iter_mut().zip(phases).for_each(|(phase, took)| phase.saw(took));
-        counts.starts.saw(phases.iter().sum());
+        let took: Duration = phases.iter().sum();
+        counts.starts.saw(took);
+        let totals = counts.totals.entry(function.clone()).or_default();
+        totals.last_cold_start_milliseconds = Some(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
     }
 
     /// A function is gone, and nobody asks for it any more.
@@ -76,6 +116,8 @@ impl Metrics {
         let mut counts = self.0.lock();
         counts.calls.retain(|(key, _), _| key != function);
         counts.seconds.remove(function);
+        counts.totals.remove(function);
+        counts.counted.remove(function);
     }
 
     /// All of them, in Prometheus' text format.
@@ -123,7 +165,9 @@ mod tests {
     fn a_page_has_a_line_for_each_count() {
         let metrics = Metrics::default();
         let (key, now) = (Key::new("a", "f"), Instant::now());
-        metrics.called(&key, StatusCode::OK, Duration::from_millis(20));
+        metrics.begin(&key, 4, 1);
+        assert!(metrics.called(&key, StatusCode::OK, Duration::from_millis(20)));
+        assert!(metrics.take_counted().contains(&key) && metrics.totals(&key).calls == 5);
         let after = |milliseconds| Some(now + Duration::from_millis(milliseconds));
         let times = Times {
             wanted: after(0),
@@ -133,7 +177,8 @@ mod tests {
             connected: after(120),
             ready: after(124),
         };
-        metrics.started(&times);
+        metrics.started(&key, &times);
+        assert_eq!(metrics.totals(&key).last_cold_start_milliseconds, Some(124));
         let phases = phases(&times).expect("all of them").map(|phase| phase.as_millis());
         assert_eq!(phases, [7, 0, 33, 80, 4], "a binding heard of before the create was answered");
         let page = metrics.page();

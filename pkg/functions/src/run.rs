@@ -114,6 +114,7 @@ impl Leading {
         let informers = Informers::new(self.client.clone(), drained.clone());
         let functions = informers.cache();
         let pods = informers.cache_labelled(FUNCTION);
+        let calls = informers.cache();
         let host = self.ready_address.ip().to_string();
         let (recorder, recording) = Recorder::new(self.client.clone(), "knative", host, drained.clone());
         let fleet = Fleet::new(PodKey::new(&self.secret), self.config.max_pods_per_namespace);
@@ -122,6 +123,7 @@ impl Leading {
             metrics: self.config.metrics.clone(),
             fleet,
             functions,
+            revisions: informers.cache_labelled(FUNCTION),
             recorder,
             ready_address: self.ready_address.to_string(),
             shutdown: drained.clone(),
@@ -132,7 +134,7 @@ impl Leading {
             self.activator.leads(Some(shared.clone()));
         };
         let result = tokio::select! {
-            result = controller::lead(&shared, pods, is_leading) => result,
+            result = controller::lead(&shared, pods, calls, is_leading) => result,
             panicked = informers.panicked() => Err(panicked.into()),
             () = async {
                 shutdown.cancelled().await;

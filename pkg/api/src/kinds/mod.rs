@@ -119,6 +119,7 @@ const BUILT_IN: &[fn() -> Kind] = &[
     // minik8s.io/v1
     minik8s::dns::kind,
     minik8s::function::kind,
+    minik8s::function_call::kind,
     minik8s::workflow::kind,
     minik8s::workflow_run::kind,
     minik8s::workflow_step::kind,

@@ -63,6 +63,7 @@ events.k8s.io/v1 events [ev] ()
 flowcontrol.apiserver.k8s.io/v1 flowschemas [] (status) cluster
 flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations [] (status) cluster
 minik8s.io/v1 dnses [] (status)
+minik8s.io/v1 functioncalls [fcall] (status)
 minik8s.io/v1 functions [func,fn] (status)
 minik8s.io/v1 workflowruns [wfr] (status)
 minik8s.io/v1 workflows [wf] ()

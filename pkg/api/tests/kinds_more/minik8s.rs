@@ -61,7 +61,8 @@ fn bad_functions_say_why() {
         json!({"code": "def main(params): return params", "runtime": "python", "handler": "main",
             "minReplicas": 0, "concurrency": 1, "idleSeconds": 30, "timeoutSeconds": 60,
             "limits": {"requestBytes": 6 << 20, "responseBytes": 6 << 20, "queueLength": 10_000,
-                "queueSeconds": 60}})
+                "queueSeconds": 60},
+            "async": {"retries": 3, "backoffSeconds": 1, "keepSeconds": 3600}})
     );
     let files = with(&with(&function, "/spec/code", json!("")), "/spec/files", json!({"a/b.py": "x = 1"}));
     check_valid(&function, &[("/spec", files["spec"].clone()), ("/spec/handler", json!("a.b"))]);
@@ -88,6 +89,35 @@ fn bad_functions_say_why() {
             ("/spec/timeoutSeconds", json!(0), "spec.timeoutSeconds: Invalid value: 0"),
             ("/spec/limits/requestBytes", json!(0), "spec.limits.requestBytes: Invalid value: 0"),
             ("/spec/limits/queueLength", json!(0), "spec.limits.queueLength: Invalid value: 0"),
+            ("/spec/async/retries", json!(101), "spec.async.retries: Invalid value: 101"),
+            ("/spec/triggers", json!([{}]), "spec.triggers[0].schedule: Required value: a trigger has a"),
+            ("/spec/triggers", json!([{"schedule": "soon"}]), "spec.triggers[0].schedule: Invalid value"),
+            (
+                "/spec/triggers",
+                json!([{"schedule": "0 8 * * *", "timeZone": "Nowhere/Town"}]),
+                "spec.triggers[0].timeZone: Invalid value",
+            ),
+            (
+                "/spec/triggers",
+                json!([{"schedule": "0 8 * * *", "on": {"kind": "Pod"}}]),
+                "spec.triggers[0].on: Forbidden",
+            ),
+            (
+                "/spec/triggers",
+                json!([{"on": {"kind": "Pod"}, "params": {}}]),
+                "spec.triggers[0].params: Forbidden",
+            ),
+            ("/spec/traffic", json!([{"percent": 99}]), "spec.traffic: Invalid value"),
+            (
+                "/spec/traffic",
+                json!([{"percent": 50}, {"percent": 50}]),
+                "spec.traffic[1].revision: Duplicate value",
+            ),
+            (
+                "/spec/traffic",
+                json!([{"revision": "../x", "percent": 100}]),
+                "spec.traffic[0].revision: Invalid value",
+            ),
         ],
     );
     for path in ["/etc/passwd", "../a.py", "a//b.py", "a b.py", "a/./b.py"] {
@@ -106,10 +136,13 @@ fn bad_functions_say_why() {
     let row_of = |status: Value| row(&with(&function, "/status", status));
     assert_eq!(
         row(&function),
-        "Name=x | Runtime=python | Replicas=0 | Status=Pending | Age=5m | +Handler=main | +URL="
+        "Name=x | Runtime=python | Replicas=0 | Calls=0 | Errors=0 | Cold Start= | Status=Pending | Age=5m | \
+         +Handler=main | +Revision= | +URL="
     );
     let conditions = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "ImportFailed"}]});
     assert!(row_of(conditions).contains("Status=ImportFailed"));
+    assert!(row_of(json!({"lastColdStartMilliseconds": 241})).contains("Cold Start=241ms"));
+    assert!(row_of(json!({"lastColdStartMilliseconds": 2041})).contains("Cold Start=2.04s"));
 }
 
 #[test]
@@ -126,6 +159,17 @@ fn a_function_of_an_image_has_a_port_and_no_source() {
             ("/spec/files", json!({"a": "b"}), "spec.files: Forbidden"),
         ],
     );
+}
+
+#[test]
+fn calls_do_not_change_and_do_not_come_back() {
+    let call = ours("FunctionCall", json!({"function": "f", "params": "{}"}));
+    check_invalid(&call, &[("/spec/function", json!(""), "spec.function: Required value")]);
+    check_update(&call, &[("/spec/params", json!("3"), "spec: Invalid value")]);
+    let done = with(&call, "/status", json!({"phase": "Failed", "attempts": 4, "message": "no\nnothing"}));
+    let said = "status.phase: Invalid value: \"Running\": field is immutable";
+    check_status(&done, &[("/status/phase", json!("Running"), said)]);
+    assert_eq!(row(&done), "Name=x | Function=f | Status=Failed | Attempts=4 | Result=no | Age=5m | +Cause=");
 }
 
 #[test]

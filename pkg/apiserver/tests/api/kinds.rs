@@ -230,6 +230,7 @@ pub fn smallest() -> Vec<(&'static str, Value)> {
             json!({"spec": {"host": "x.example.com", "subpaths": [{"path": "/", "service": "x", "port": 80}]}}),
         ),
         ("minik8s.io/v1 Function", json!({"spec": {"code": "def main(params): return params"}})),
+        ("minik8s.io/v1 FunctionCall", json!({"spec": {"function": "x"}})),
         ("minik8s.io/v1 Workflow", json!({"spec": {"startAt": "a", "nodes": {"a": {}}}})),
         ("minik8s.io/v1 WorkflowRun", json!({"spec": {"workflow": "x"}})),
         (

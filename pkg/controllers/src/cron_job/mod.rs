@@ -13,6 +13,7 @@ mod times;
 use crate::job::finished;
 use crate::pods;
 use crate::runtime::{Context, Controller, Driver, Note, Plan, Task, Write, owner_key, owner_reference};
+use api::kinds::batch::times::{Due, Times};
 use client::{Cache, Key, reference};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +23,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
-use times::{Due, Times};
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 

@@ -216,6 +216,11 @@ impl Desk {
         self.slots.push(Slot { link, phase: Phase::Starting, in_flight: 0, since: now, added: now });
     }
 
+    /// Whether it has this pod of a function.
+    pub fn has(&self, function: &Key, pod: &Key) -> bool {
+        self.definition.key == *function && self.slot(pod).is_some()
+    }
+
     /// The pod of this name.
     pub fn slot(&self, pod: &Key) -> Option<&Slot> {
         self.slots.iter().find(|slot| slot.link.pod == *pod)

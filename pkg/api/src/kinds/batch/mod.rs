@@ -5,3 +5,4 @@ pub mod job;
 mod job_spec;
 mod job_status;
 pub mod schedule;
+pub mod times;

@@ -3,14 +3,15 @@
 use super::{ApiVersion, KindName, resource};
 use crate::field::{Errors, Field};
 use crate::kind::{Kind, column, wide};
+use crate::kinds::batch::{cron_job, schedule::Schedule};
 use crate::object::{object_mut, set_default};
-use crate::{names, printing};
+use crate::{meta, names, printing};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Function is code that is called over HTTP. Its pods come with the calls and go when there are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -79,6 +80,77 @@ pub struct FunctionSpec {
     /// Whether everybody inside of the cluster may call it, without a credential.
     #[serde(default, skip_serializing_if = "is_default")]
     pub public: bool,
+    /// What becomes of calls that were promised for later.
+    #[serde(default, rename = "async", skip_serializing_if = "is_default")]
+    pub promised: FunctionAsync,
+    /// What calls it without being asked: the clock, and changes of objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<FunctionTrigger>,
+    /// Which share of the calls which revision takes; all of them the latest, unless it is said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub traffic: Vec<FunctionTraffic>,
+}
+
+/// What becomes of calls that were promised for later.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "io.minik8s.v1.FunctionAsync")]
+pub struct FunctionAsync {
+    /// How often a call that failed is made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<i32>,
+    /// After how many seconds for the first time; after twice as many each time.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub backoff_seconds: i32,
+    /// For how many seconds it can be read what came of a call.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub keep_seconds: i32,
+}
+
+/// What calls a function without being asked: a schedule, or changes of objects.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "io.minik8s.v1.FunctionTrigger")]
+pub struct FunctionTrigger {
+    /// When, as a CronJob says it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub schedule: String,
+    /// The time zone of the schedule; UTC, unless it is said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub time_zone: String,
+    /// Whose changes, of the function's own namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<FunctionEvents>,
+    /// The parameters of a call by the clock.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub params: Value,
+}
+
+/// Objects whose changes call a function, of a kind that its service account may list and watch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "io.minik8s.v1.FunctionEvents")]
+pub struct FunctionEvents {
+    /// Their group and version; v1, unless it is said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    /// Their kind.
+    pub kind: String,
+    /// Their labels; all of them, unless it is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// The share of a revision in the calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "io.minik8s.v1.FunctionTraffic")]
+pub struct FunctionTraffic {
+    /// The revision, as `status.revision` has called it; the latest, unless it is said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub revision: String,
+    /// So many calls of a hundred.
+    pub percent: i32,
 }
 
 /// How much of calls may come in, wait and go out.
@@ -99,6 +171,9 @@ pub struct FunctionLimits {
     #[serde(default, skip_serializing_if = "is_default")]
     pub queue_seconds: i32,
 }
+
+/// As [`DEFAULTS`], of calls that were promised for later.
+const ASYNC: [(&str, i32); 3] = [("retries", 3), ("backoffSeconds", 1), ("keepSeconds", 3600)];
 
 /// What is not said is left out, and so defaulted.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -129,6 +204,18 @@ pub struct FunctionStatus {
     /// How many of them take calls.
     #[serde(default)]
     pub ready_replicas: i32,
+    /// How many calls were answered; some seconds behind.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub calls: i64,
+    /// How many of them failed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub errors: i64,
+    /// How many milliseconds the last start of a pod took.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub last_cold_start_milliseconds: i64,
+    /// How far its triggers are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<FunctionTriggerStatus>,
     /// Where it is called, inside of the cluster.
     #[serde(default)]
     pub url: String,
@@ -140,6 +227,25 @@ pub struct FunctionStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"],
         "x-kubernetes-patch-merge-key" = "type", "x-kubernetes-patch-strategy" = "merge"))]
     pub conditions: Vec<Condition>,
+}
+
+/// How far a trigger is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "io.minik8s.v1.FunctionTriggerStatus")]
+pub struct FunctionTriggerStatus {
+    /// Which trigger: its schedule and zone, or its kind.
+    pub trigger: String,
+    /// Until when a schedule has called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Time")]
+    pub last_time: Option<Time>,
+    /// Until which version of its objects it has called.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// Why it does not call.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 resource!(Function, "functions");
@@ -156,11 +262,15 @@ pub fn kind() -> Kind {
             column("Replicas", "integer", |function, _| {
                 function["status"]["replicas"].as_i64().unwrap_or(0).into()
             }),
+            column("Calls", "integer", |function, _| printing::int(function, "status.calls").into()),
+            column("Errors", "integer", |function, _| printing::int(function, "status.errors").into()),
+            column("Cold Start", "string", |function, _| cold_start_cell(function)),
             column("Status", "string", |function, _| status_cell(function)),
             printing::age_column(),
             wide("Handler", "string", |function, _| {
                 function["spec"]["handler"].as_str().unwrap_or_default().into()
             }),
+            wide("Revision", "string", |function, _| printing::text(function, "status.revision").into()),
             wide("URL", "string", |function, _| {
                 function["status"]["url"].as_str().unwrap_or_default().into()
             }),
@@ -179,6 +289,10 @@ pub fn kind() -> Kind {
 
 /// Code longer than this belongs into an image: an object has to fit the store.
 const MOST_CODE_BYTES: usize = 1 << 20;
+/// What calls a function without being asked is no more than this.
+const MOST_TRIGGERS: usize = 16;
+/// Calls are shared among no more revisions than this.
+const MOST_SHARES: usize = 5;
 /// The longest path of a file.
 const LONGEST_PATH: usize = 255;
 
@@ -195,6 +309,10 @@ fn default(function: &mut Value) {
     object_mut(spec, "limits");
     for (field, value) in LIMITS {
         set_default(&mut spec["limits"], field, value);
+    }
+    object_mut(spec, "async");
+    for (field, value) in ASYNC {
+        set_default(&mut spec["async"], field, value);
     }
 }
 
@@ -220,6 +338,69 @@ fn validate(function: &Field<'_>, errors: &mut Errors) {
     limits.get("responseBytes").in_range(1..=64 << 20, errors);
     limits.get("queueLength").in_range(1..=100_000, errors);
     limits.get("queueSeconds").in_range(1..=86_400, errors);
+    let promised = spec.get("async");
+    promised.get("retries").in_range(0..=100, errors);
+    promised.get("backoffSeconds").in_range(1..=3600, errors);
+    promised.get("keepSeconds").in_range(1..=30 * 86_400, errors);
+    validate_triggers(&spec.get("triggers"), errors);
+    validate_traffic(&spec.get("traffic"), errors);
+}
+
+fn validate_triggers(triggers: &Field<'_>, errors: &mut Errors) {
+    if triggers.len() > MOST_TRIGGERS {
+        triggers.too_many(MOST_TRIGGERS, errors);
+    }
+    for trigger in triggers.items() {
+        let (schedule, zone, on) = (trigger.get("schedule"), trigger.get("timeZone"), trigger.get("on"));
+        match (schedule.text().is_empty(), on.exists()) {
+            (true, false) => drop(schedule.required_because("a trigger has a `schedule` or an `on`", errors)),
+            (false, true) => on.forbidden("may not be given together with `schedule`", errors),
+            (true, true) => {
+                if on.get("kind").required(errors)
+                    && !on.get("kind").text().chars().all(char::is_alphanumeric)
+                {
+                    on.get("kind").invalid("must be a kind, such as ConfigMap", errors);
+                }
+                if on.get("kind").text() == "FunctionCall" {
+                    on.get("kind").forbidden("each call would call again", errors);
+                }
+                meta::validate_label_selector(&on.get("selector"), errors);
+                if trigger.get("params").exists() {
+                    trigger.get("params").forbidden("a change is the parameters of its call", errors);
+                }
+            }
+            (false, false) => {
+                if let Err(fault) = Schedule::parse(schedule.text()) {
+                    schedule.invalid(fault.to_string(), errors);
+                }
+                cron_job::validate_time_zone(&zone, errors);
+            }
+        }
+        if schedule.text().is_empty() && zone.exists() {
+            zone.forbidden("may only be given with a `schedule`", errors);
+        }
+    }
+}
+
+fn validate_traffic(traffic: &Field<'_>, errors: &mut Errors) {
+    if traffic.len() > MOST_SHARES {
+        traffic.too_many(MOST_SHARES, errors);
+    }
+    let mut seen = BTreeSet::new();
+    for share in traffic.items() {
+        let (revision, percent) = (share.get("revision"), share.get("percent"));
+        percent.in_range(0..=100, errors);
+        if !seen.insert(revision.text().to_owned()) {
+            revision.duplicate(errors);
+        }
+        if !revision.text().chars().all(|c| c.is_ascii_hexdigit()) {
+            revision.invalid("must be a revision, as `status.revision` calls it", errors);
+        }
+    }
+    let sum: i64 = traffic.items().filter_map(|share| share.get("percent").int()).sum();
+    if !traffic.is_empty() && sum != 100 {
+        traffic.invalid(format!("the shares must be 100 percent together, and are {sum}"), errors);
+    }
 }
 
 fn validate_source(spec: &Field<'_>, errors: &mut Errors) {
@@ -286,6 +467,14 @@ fn is_relative_path(path: &str) -> bool {
             && segment.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
     };
     path.len() <= LONGEST_PATH && path.split('/').all(is_segment)
+}
+
+fn cold_start_cell(function: &Value) -> Value {
+    match printing::int(function, "status.lastColdStartMilliseconds") {
+        0 => "".into(),
+        milliseconds if milliseconds < 1000 => format!("{milliseconds}ms").into(),
+        milliseconds => format!("{}.{:02}s", milliseconds / 1000, milliseconds % 1000 / 10).into(),
+    }
 }
 
 fn status_cell(function: &Value) -> Value {

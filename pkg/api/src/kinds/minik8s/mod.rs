@@ -3,6 +3,7 @@
 //! ```text
 //! DNS ──> host/path -> Service        Workflow ──> nodes -> Function, Job
 //! Function ──> code behind HTTP       WorkflowRun ──> one walk through a Workflow; WorkflowStep, WorkflowValue: what it leaves
+//! FunctionCall ──> a call for later
 //! ```
 //!
 //! These types are ours, so they are Rust structs here: the schema is derived from them and the doc comments are
@@ -10,6 +11,7 @@
 
 pub mod dns;
 pub mod function;
+pub mod function_call;
 mod type_meta;
 pub mod workflow;
 pub mod workflow_rules;
@@ -17,7 +19,11 @@ pub mod workflow_run;
 pub mod workflow_step;
 
 pub use dns::{DNS, DNSSpec, DNSStatus, DNSSubpath, DNSSubpathStatus};
-pub use function::{Function, FunctionLimits, FunctionSpec, FunctionStatus};
+pub use function::{
+    Function, FunctionAsync, FunctionEvents, FunctionLimits, FunctionSpec, FunctionStatus, FunctionTraffic,
+    FunctionTrigger, FunctionTriggerStatus,
+};
+pub use function_call::{FunctionCall, FunctionCallSpec, FunctionCallStatus};
 pub use type_meta::{ApiVersion, KindName};
 pub use workflow::{
     Workflow, WorkflowCatch, WorkflowChoice, WorkflowCondition, WorkflowLimits, WorkflowNode, WorkflowRetention,

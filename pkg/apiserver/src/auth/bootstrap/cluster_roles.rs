@@ -284,6 +284,8 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
         &[
             rule(WRITE, "minik8s.io", "dnses,functions,workflowruns,workflows"),
             rule("create", "minik8s.io", "functions/invoke"),
+            // Made by knative, of whoever may invoke. What is in them may be nothing for those who only look.
+            rule("delete,deletecollection,get,list,watch", "minik8s.io", "functioncalls"),
         ],
     ),
     (
@@ -299,7 +301,11 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
         "minik8s:knative",
         &[
             rule(READ, "minik8s.io", "functions"),
-            rule("patch,update", "minik8s.io", "functions/finalizers,functions/status"),
+            rule("patch,update", "minik8s.io", "functioncalls/status,functions/finalizers,functions/status"),
+            rule("create,delete,get,list,watch", "minik8s.io", "functioncalls"),
+            rule("create,delete,get,list,update,watch", "apps", "controllerrevisions"),
+            // A function hears of what its service account may hear of, and of nothing else: it is asked as that.
+            rule("impersonate", "", "serviceaccounts"),
             rule("create,delete,get,list,watch", "", "pods"),
             rule("get", "", "pods/log"),
             rule("create", "authentication.k8s.io", "tokenreviews"),
