@@ -43,7 +43,8 @@ use std::sync::Arc;
 
 /// Whether a request is for somebody else.
 pub fn is_forwarded(target: &Target<'_>) -> bool {
-    if (target.group, target.resource, target.subresource) == ("minik8s.io", "functions", "invoke") {
+    let own = [("functions", "invoke"), ("workflows", "run"), ("workflowruns", "approve")];
+    if target.group == "minik8s.io" && own.contains(&(target.resource, target.subresource)) {
         return true;
     }
     target.group.is_empty()
@@ -77,14 +78,14 @@ pub async fn handle(
     if target.subresource != "log" && request.query.all("dryRun").next().is_some() {
         return Err(ApiError::bad_request("dryRun is not supported"));
     }
-    if !matches!(target.subresource, "log" | "invoke") && !question::nobody_is_asked(server) {
+    if !matches!(target.subresource, "log" | "invoke" | "run" | "approve") && !question::nobody_is_asked(server) {
         Box::pin(ask_others(server, resource, &request)).await?;
     }
     match (target.subresource, request.info.verb) {
         ("log", "get") => log::handle(server, request).await,
         ("exec" | "attach" | "portforward", "get" | "create") => stream(server, request).await,
         ("proxy", _) => proxy(server, request, body).await,
-        ("invoke", "create") => apiservices::invoke(server, request, body).await,
+        ("invoke" | "run" | "approve", "create") => apiservices::invoke(server, request, body).await,
         (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
     }
 }

@@ -26,6 +26,7 @@ pub struct Functions {
     pub server: TestServer,
     pub node: Arc<Node>,
     pub metrics: Metrics,
+    pub workflows: functions::workflow::Tally,
     address: SocketAddr,
     running: Option<(CancellationToken, JoinHandle<()>)>,
     _node: JoinHandle<()>,
@@ -68,8 +69,8 @@ impl Functions {
         let node = Arc::new(Node::default());
         let running = tokio::spawn(node.clone().run(server.admin()));
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let metrics = Metrics::default();
-        let mut functions = Functions { server, node, metrics, address, running: None, _node: running };
+        let (metrics, workflows) = (Metrics::default(), functions::workflow::Tally::default());
+        let mut functions = Functions { server, node, metrics, workflows, address, running: None, _node: running };
         functions.restart().await;
         functions
     }
@@ -99,7 +100,7 @@ impl Functions {
         ]
         .map(str::to_owned);
         let flags = <Flags as clap::Parser>::try_parse_from(flags).expect("flags");
-        let config = Config { metrics: self.metrics.clone(), ..Config::from(flags) };
+        let config = Config { metrics: self.metrics.clone(), workflows: self.workflows.clone(), ..Config::from(flags) };
         let shutdown = CancellationToken::new();
         let ends = shutdown.clone();
         let running =

@@ -225,10 +225,11 @@ pub fn kind() -> Kind {
             for field in ["workflow", "params"] {
                 new.get(field).immutable(&old.get(field), errors);
             }
-            if old.get("cancel").bool() && !new.get("cancel").bool() {
-                new.get("cancel").invalid("a run that was cancelled stays so: redrive it instead", errors);
+            let (more, before) = (new.get("redrive").int().unwrap_or(0), old.get("redrive").int().unwrap_or(0));
+            if old.get("cancel").bool() && !new.get("cancel").bool() && more <= before {
+                new.get("cancel").invalid("a run that was cancelled stays so, unless it is redriven", errors);
             }
-            if new.get("redrive").int().unwrap_or(0) < old.get("redrive").int().unwrap_or(0) {
+            if more < before {
                 new.get("redrive").invalid("may not become less", errors);
             }
         },

@@ -1,7 +1,8 @@
 //! A crash at every point of every kind of step: what is under way is counted by the function itself.
 
 use super::world::{World, graph};
-use crate::workflow::{Event, Failure, Outcome, due, running};
+use crate::workflow::engine::{due, running};
+use crate::workflow::{Event, Failure, Outcome};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

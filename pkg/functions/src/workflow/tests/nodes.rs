@@ -1,7 +1,8 @@
 //! What each type of node does, and what ends a run.
 
 use super::world::{World, graph};
-use crate::workflow::{Event, Failure, Outcome, due, running};
+use crate::workflow::engine::{due, running};
+use crate::workflow::{Event, Failure, Outcome};
 use serde_json::{Value, json};
 
 fn begun(spec: Value, params: Value) -> World {

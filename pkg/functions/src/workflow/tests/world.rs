@@ -1,6 +1,8 @@
 //! A cluster that is simulated: a store, and functions that answer as they are told.
 
-use crate::workflow::{Event, Failure, Outcome, advance, due, fill, running, spill};
+use crate::workflow::engine::{due, running};
+use crate::workflow::keep::{fill, spill};
+use crate::workflow::{Event, Failure, Outcome, advance};
 use api::kinds::minik8s::{Workflow, WorkflowRunStatus, WorkflowSpec, WorkflowStepSpec};
 use jiff::Timestamp;
 use serde_json::{Value, json};
