@@ -28,9 +28,9 @@ async fn serve(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let ready = listen(SocketAddr::new(flags.bind_address, flags.ready_port), "--ready-port").await?;
     let health = listen(SocketAddr::new(flags.health_address, flags.health_port), "--health-port").await?;
     let config = Config::from(flags);
-    let metrics = config.metrics.clone();
+    let (metrics, workflows) = (config.metrics.clone(), config.workflows.clone());
     let ended = shutdown.child_token();
-    let health = daemon::serve_health(health, ended.clone(), move || metrics.page(), || Ok(()));
+    let health = daemon::serve_health(health, ended.clone(), move || metrics.page() + &workflows.page(), || Ok(()));
     let functions = async {
         let result = functions::run(config, calls, ready, shutdown).await.context("run functions");
         ended.cancel();

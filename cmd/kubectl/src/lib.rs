@@ -153,6 +153,9 @@ enum Command {
     Update(commands::functions::FileFlags),
     /// Call a function with JSON.
     Trigger(commands::functions::TriggerFlags),
+    /// Run workflows, and look after their runs.
+    #[command(subcommand)]
+    Workflow(commands::workflow::Command),
 }
 
 /// The program's commands and flags, for its man pages.
@@ -223,7 +226,12 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Get(flags) => commands::get::run(cluster, flags).await?,
         Command::Describe(flags) => commands::describe::run(cluster, flags).await?,
-        Command::Apply(flags) => commands::apply::run(cluster, flags).await?,
+        Command::Apply(flags) => {
+            let code = commands::apply::run(cluster, flags).await?;
+            if code != ExitCode::SUCCESS {
+                return Ok(code);
+            }
+        }
         Command::Create(flags) => commands::create::run(cluster, flags).await?,
         Command::Replace(flags) => commands::replace::run(cluster, flags).await?,
         Command::Diff(flags) => return commands::diff::run(cluster, flags).await,
@@ -269,6 +277,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Register(flags) => commands::functions::register(cluster, flags).await?,
         Command::Update(flags) => commands::functions::update(cluster, flags).await?,
         Command::Trigger(flags) => commands::functions::trigger(cluster, flags).await?,
+        Command::Workflow(command) => return commands::workflow::run(cluster, command).await,
     }
     if cluster.warnings_as_errors {
         connection::refuse_warnings()?;

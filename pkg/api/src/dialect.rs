@@ -252,9 +252,14 @@ fn workflow(value: &mut Value) {
         {
             node.insert("type".into(), kind);
         }
-        map_reference(&mut node, "next");
-        for choice in elements(&mut node, "choices") {
-            map_reference(choice, "next");
+        ["next", "default", "each"].iter().for_each(|field| map_reference(&mut node, field));
+        for list in ["choices", "catch"] {
+            elements(&mut node, list).for_each(|choice| map_reference(choice, "next"));
+        }
+        for branch in elements(&mut node, "branches") {
+            if let Some(name) = branch.as_str().map(map_name) {
+                *branch = name.into();
+            }
         }
         (map_name(&name), node)
     });

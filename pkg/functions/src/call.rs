@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Says whether a pod started for the call.
-const COLD_START: HeaderName = HeaderName::from_static("x-cold-start");
+pub const COLD_START: HeaderName = HeaderName::from_static("x-cold-start");
 /// Says how long what took, in milliseconds.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Headers of a call that a source's runtime sees.

@@ -2,6 +2,7 @@
 
 use crate::metrics::Metrics;
 use crate::tls::Files;
+use crate::workflow::{Tally, Tap};
 use clap::Parser;
 use client::{LeaderConfig, LeaderFlags};
 use std::net::IpAddr;
@@ -56,7 +57,7 @@ pub struct Flags {
 }
 
 /// What running functions takes.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Config {
     /// How to reach the apiserver.
     pub kubeconfig: Option<PathBuf>,
@@ -70,6 +71,10 @@ pub struct Config {
     pub max_pods_per_namespace: usize,
     /// What is counted.
     pub metrics: Metrics,
+    /// What is counted of workflows.
+    pub workflows: Tally,
+    /// Who hears of what happens to runs.
+    pub tap: Option<Tap>,
 }
 
 impl From<Flags> for Config {
@@ -85,6 +90,8 @@ impl From<Flags> for Config {
             advertise_address: flags.advertise_address,
             max_pods_per_namespace: flags.max_pods_per_namespace,
             metrics: Metrics::default(),
+            workflows: Tally::default(),
+            tap: None,
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct Invocation {
 pub struct Answer {
     /// Of a source, JSON; of an image, whatever it says.
     pub body: Bytes,
+    /// Whether a pod was started for it.
+    pub is_cold: bool,
 }
 
 /// Why there is no answer.
@@ -166,8 +168,9 @@ async fn read(response: Response<Body>, most: usize) -> Result<Answer, CallError
         failed(StatusCode::BAD_GATEWAY, fault)
     })?;
     let body = body.to_bytes();
+    let is_cold = head.headers.get(call::COLD_START).is_some_and(|value| value == "true");
     match head.status.is_success() {
-        true => Ok(Answer { body }),
+        true => Ok(Answer { body, is_cold }),
         false => Err(failed(head.status, fault(head.status, &body))),
     }
 }

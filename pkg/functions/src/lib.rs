@@ -31,6 +31,7 @@ mod run;
 mod runtimes;
 mod scale;
 mod tls;
+pub mod workflow;
 mod triggers;
 
 pub use config::{Config, Flags};

@@ -7,11 +7,14 @@ use crate::controller::{self, Parts, Shared};
 use crate::fleet::Fleet;
 use crate::pod::{FUNCTION, PodKey};
 use crate::tls::{Tls, is_front_proxy};
+use crate::workflow::{self, Runner, RunnerParts};
+use api::kinds::minik8s::workflow_step::RUN_LABEL;
 use axum::Router;
 use client::{ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder};
 use daemon::{Connection, ConnectionLimits, Doors, Watched};
 use hyper::body::Incoming;
 use kube::Client;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,11 +72,13 @@ pub async fn run(
     let ready_address = SocketAddr::new(config.advertise_address, ready.local_addr()?.port());
     let identity = format!("{}_{}", ready_address, calls.local_addr()?.port());
     let activator = Activator::new(Access::new(client.clone()));
+    let workflows = workflow::Leading::default();
     // What answers calls goes on for a little after what leads was told to end.
     let (program, activating) = (shutdown.clone(), activator.clone());
-    let leading = Leading { client, config, secret, ready_address, activator: activating, program };
+    let routes = activator.clone().routes().merge(workflow::routes(workflows.clone()));
+    let leading = Leading { client, config, secret, ready_address, activator: activating, workflows, program };
     let (drained, ended) = (CancellationToken::new(), shutdown.child_token());
-    let serving = serve(calls, tls, activator.clone(), ended.clone(), drained.clone());
+    let serving = serve(calls, tls, routes, ended.clone(), drained.clone());
     let hearing = hear(ready, activator, ended.clone());
     let leading = async {
         let result = leading.elect(identity, shutdown, &drained).await;
@@ -90,6 +95,7 @@ struct Leading {
     secret: Vec<u8>,
     ready_address: SocketAddr,
     activator: Activator,
+    workflows: workflow::Leading,
     /// Cancelled when the program is to end.
     program: CancellationToken,
 }
@@ -129,9 +135,14 @@ impl Leading {
             shutdown: drained.clone(),
         }));
         let recording = tokio::spawn(recording);
+        let runner = self.runner(&informers, &shared, drained);
+        let running = Mutex::new(None);
         let is_leading = || {
             tracing::info!("functions can be called");
             self.activator.leads(Some(shared.clone()));
+            *self.workflows.write() = Some(runner.clone());
+            let runner = runner.clone();
+            *running.lock() = Some(tokio::spawn(async move { runner.run().await }));
         };
         let result = tokio::select! {
             result = controller::lead(&shared, pods, calls, is_leading) => result,
@@ -145,7 +156,12 @@ impl Leading {
             } => Ok(()),
         };
         self.activator.leads(None);
+        *self.workflows.write() = None;
         drained.cancel();
+        let running = running.lock().take();
+        if let Some(running) = running {
+            let _ = running.await;
+        }
         informers.join().await;
         shared.tasks.close();
         shared.tasks.wait().await;
@@ -154,16 +170,32 @@ impl Leading {
     }
 }
 
+impl Leading {
+    /// What runs workflows, beside functions.
+    fn runner(&self, informers: &Informers, shared: &Arc<Shared>, drained: &CancellationToken) -> Arc<Runner> {
+        let parts = RunnerParts {
+            client: self.client.clone(),
+            workflows: informers.cache(),
+            runs: informers.cache(),
+            jobs: informers.cache_labelled(RUN_LABEL),
+            tally: self.config.workflows.clone(),
+            tap: self.config.tap.clone(),
+            secret: self.secret.clone(),
+            shutdown: drained.clone(),
+        };
+        Runner::new(parts, shared.clone())
+    }
+}
+
 /// Takes calls until shutdown, then lets those that are under way end.
 async fn serve(
     listener: TcpListener,
     tls: Tls,
-    activator: Activator,
+    routes: Router,
     shutdown: CancellationToken,
     drained: CancellationToken,
 ) {
     let doors = Doors::new(ConnectionLimits::default());
-    let routes = activator.routes();
     let (tls, connections) = (Arc::new(tls), TaskTracker::new());
     while let Some(connection) = doors.accept(&listener, &shutdown).await {
         let (tls, routes, shutdown) = (tls.clone(), routes.clone(), shutdown.clone());

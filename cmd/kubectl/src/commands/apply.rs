@@ -20,6 +20,7 @@ use crate::select::{encode, name_of};
 use anyhow::{Result, bail};
 use http::Method;
 use serde_json::Value;
+use std::process::ExitCode;
 
 /// What `apply` is told.
 #[derive(clap::Args)]
@@ -104,9 +105,10 @@ impl Validate {
 }
 
 /// Applies. What happened to each object is said, also if another one is refused.
-pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
+pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<ExitCode> {
     if let Some(command) = flags.command {
-        return last_applied::run(cluster, command).await;
+        last_applied::run(cluster, command).await?;
+        return Ok(ExitCode::SUCCESS);
     }
     flags.files.filename.append(&mut flags.words);
     if !flags.files.any() {
@@ -125,7 +127,7 @@ pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
         manifests.all.retain(|manifest| crate::select::has_labels(&selector, &manifest.value));
     }
     let count = manifests.all.len();
-    let (mut applied, mut failed) = (Vec::new(), 0);
+    let (mut applied, mut failed, mut to_run) = (Vec::new(), 0, Vec::new());
     for index in 0..count {
         let sent = match manifests.resource(&connection, index).await {
             Ok(resource) => {
@@ -137,6 +139,11 @@ pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
         match sent {
             Ok((resource, verb, object)) => {
                 show(&output, &flags, &resource, &object, verb)?;
+                // The seed's form, which has no apiVersion, is a workflow that is to be run.
+                let is_seeds = manifests.all[index].document.value["apiVersion"].is_null();
+                if is_seeds && resource.kind == "Workflow" && flags.dry_run == DryRun::None {
+                    to_run.push((object.clone(), verb));
+                }
                 applied.push((resource, object));
             }
             Err(error) => {
@@ -161,7 +168,12 @@ pub async fn run(cluster: &ClusterFlags, mut flags: Flags) -> Result<()> {
     if flags.prune {
         prune::run(&connection, &manifests.catalogue, &flags, &applied).await?;
     }
-    Ok(())
+    let mut code = ExitCode::SUCCESS;
+    for (workflow, verb) in to_run {
+        let own = super::workflow::after_apply(&connection, &workflow, verb).await?;
+        code = if own == ExitCode::SUCCESS { code } else { own };
+    }
+    Ok(code)
 }
 
 async fn apply_one(

@@ -37,3 +37,4 @@ pub mod set;
 pub mod taint;
 pub mod top;
 pub mod wait;
+pub mod workflow;

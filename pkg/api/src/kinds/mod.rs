@@ -122,6 +122,8 @@ const BUILT_IN: &[fn() -> Kind] = &[
     minik8s::function_call::kind,
     minik8s::workflow::kind,
     minik8s::workflow_run::kind,
+    minik8s::workflow_step::kind,
+    minik8s::workflow_step::value_kind,
 ];
 
 /// All built-in kinds, made once.

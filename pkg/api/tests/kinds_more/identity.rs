@@ -67,6 +67,8 @@ minik8s.io/v1 functioncalls [fcall] (status)
 minik8s.io/v1 functions [func,fn] (status)
 minik8s.io/v1 workflowruns [wfr] (status)
 minik8s.io/v1 workflows [wf] ()
+minik8s.io/v1 workflowsteps [wfs] ()
+minik8s.io/v1 workflowvalues [] ()
 networking.k8s.io/v1 ingressclasses [] () cluster
 networking.k8s.io/v1 ingresses [ing] (status)
 networking.k8s.io/v1 ipaddresses [ip] () cluster

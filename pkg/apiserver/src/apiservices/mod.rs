@@ -165,7 +165,7 @@ fn path(group: &str, version: &str) -> String {
 pub fn is_long_running(info: &RequestInfo<'_>, headers: &HeaderMap) -> bool {
     let subresource = info.target.as_ref().map_or("", |target| target.subresource);
     info.verb == "watch"
-        || matches!(subresource, "attach" | "exec" | "invoke" | "log" | "portforward" | "proxy")
+        || matches!(subresource, "attach" | "exec" | "invoke" | "log" | "portforward" | "proxy" | "run")
         || forward::is_upgrade(headers)
 }
 

@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 /// Whether a request is for somebody else.
 pub fn is_forwarded(target: &Target<'_>) -> bool {
-    if is_of_functions(target) {
+    if verb_of_functions(target).is_some() {
         return true;
     }
     target.group.is_empty()
@@ -53,9 +53,19 @@ pub fn is_forwarded(target: &Target<'_>) -> bool {
         )
 }
 
-fn is_of_functions(target: &Target<'_>) -> bool {
-    (target.group, target.resource) == ("minik8s.io", "functions")
-        && matches!(target.subresource, "invoke" | "log")
+/// What of functions and workflows is answered by who runs them: resource, subresource, and the verb that it is asked by.
+const OF_FUNCTIONS: [(&str, &str, &str); 4] = [
+    ("functions", "invoke", "create"),
+    ("functions", "log", "get"),
+    ("workflows", "run", "create"),
+    ("workflowruns", "approve", "create"),
+];
+
+fn verb_of_functions(target: &Target<'_>) -> Option<&'static str> {
+    let is = |(resource, subresource, _): &&(&str, &str, &str)| {
+        target.group == "minik8s.io" && (target.resource, target.subresource) == (*resource, *subresource)
+    };
+    OF_FUNCTIONS.iter().find(is).map(|(_, _, verb)| *verb)
 }
 
 /// A request for somebody else, understood and permitted.
@@ -79,14 +89,14 @@ pub async fn handle(
 ) -> Result<Answer> {
     server.catch_up().await?;
     let target = request.target;
-    if is_of_functions(target) {
-        return match (target.subresource, request.info.verb) {
-            ("invoke", "create") | ("log", "get") => apiservices::invoke(server, request, body).await,
-            (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
-        };
-    }
     if target.subresource != "log" && request.query.all("dryRun").next().is_some() {
         return Err(ApiError::bad_request("dryRun is not supported"));
+    }
+    if let Some(verb) = verb_of_functions(target) {
+        return match request.info.verb == verb {
+            true => apiservices::invoke(server, request, body).await,
+            false => Err(ApiError::method_not_allowed(&resource.kind, request.info.verb)),
+        };
     }
     if target.subresource != "log" && !question::nobody_is_asked(server) {
         Box::pin(ask_others(server, resource, &request)).await?;

@@ -233,6 +233,11 @@ pub fn smallest() -> Vec<(&'static str, Value)> {
         ("minik8s.io/v1 FunctionCall", json!({"spec": {"function": "x"}})),
         ("minik8s.io/v1 Workflow", json!({"spec": {"startAt": "a", "nodes": {"a": {}}}})),
         ("minik8s.io/v1 WorkflowRun", json!({"spec": {"workflow": "x"}})),
+        (
+            "minik8s.io/v1 WorkflowStep",
+            json!({"spec": {"number": 1, "node": "a", "type": "Pass", "phase": "Succeeded"}}),
+        ),
+        ("minik8s.io/v1 WorkflowValue", json!({"spec": {"value": [1, null, "x"]}})),
     ]
 }
 

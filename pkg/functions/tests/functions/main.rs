@@ -7,3 +7,4 @@ mod load;
 mod node;
 mod promised;
 mod support;
+mod workflows;

@@ -26,6 +26,7 @@ pub struct Functions {
     pub server: TestServer,
     pub node: Arc<Node>,
     pub metrics: Metrics,
+    pub workflows: functions::workflow::Tally,
     address: SocketAddr,
     running: Option<(CancellationToken, JoinHandle<()>)>,
     _node: JoinHandle<()>,
@@ -81,8 +82,8 @@ impl Functions {
         let node = Arc::new(Node::default());
         let running = tokio::spawn(node.clone().run(server.admin()));
         let address = SocketAddr::new(address, 0);
-        let metrics = Metrics::default();
-        let mut functions = Functions { server, node, metrics, address, running: None, _node: running };
+        let (metrics, workflows) = (Metrics::default(), functions::workflow::Tally::default());
+        let mut functions = Functions { server, node, metrics, workflows, address, running: None, _node: running };
         functions.restart().await;
         functions
     }
@@ -112,7 +113,7 @@ impl Functions {
         ]
         .map(str::to_owned);
         let flags = <Flags as clap::Parser>::try_parse_from(flags).expect("flags");
-        let config = Config { metrics: self.metrics.clone(), ..Config::from(flags) };
+        let config = Config { metrics: self.metrics.clone(), workflows: self.workflows.clone(), ..Config::from(flags) };
         let shutdown = CancellationToken::new();
         let ends = shutdown.clone();
         let running =

@@ -1,8 +1,8 @@
 //! minik8s.io/v1: what Kubernetes does not have.
 //!
 //! ```text
-//! DNS ──> host/path -> Service        Workflow ──> nodes -> Function
-//! Function ──> code behind HTTP       WorkflowRun ──> one walk through a Workflow
+//! DNS ──> host/path -> Service        Workflow ──> nodes -> Function, Job
+//! Function ──> code behind HTTP       WorkflowRun ──> one walk through a Workflow; WorkflowStep, WorkflowValue: what it leaves
 //! FunctionCall ──> a call for later
 //! ```
 //!
@@ -14,7 +14,9 @@ pub mod function;
 pub mod function_call;
 mod type_meta;
 pub mod workflow;
+pub mod workflow_rules;
 pub mod workflow_run;
+pub mod workflow_step;
 
 pub use dns::{DNS, DNSSpec, DNSStatus, DNSSubpath, DNSSubpathStatus};
 pub use function::{
@@ -23,8 +25,12 @@ pub use function::{
 };
 pub use function_call::{FunctionCall, FunctionCallSpec, FunctionCallStatus};
 pub use type_meta::{ApiVersion, KindName};
-pub use workflow::{Workflow, WorkflowChoice, WorkflowCondition, WorkflowNode, WorkflowSpec};
-pub use workflow_run::{WorkflowRun, WorkflowRunSpec, WorkflowRunStatus, WorkflowStep};
+pub use workflow::{
+    Workflow, WorkflowCatch, WorkflowChoice, WorkflowCondition, WorkflowLimits, WorkflowNode, WorkflowRetention,
+    WorkflowRetry, WorkflowSpec,
+};
+pub use workflow_run::{WorkflowJoin, WorkflowRun, WorkflowRunSpec, WorkflowRunStatus, WorkflowThread};
+pub use workflow_step::{WorkflowStep, WorkflowStepSpec, WorkflowValue, WorkflowValueSpec};
 
 /// Makes a type a resource of our group.
 macro_rules! resource {

@@ -283,7 +283,7 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
         "minik8s:aggregate-to-edit",
         &[
             rule(WRITE, "minik8s.io", "dnses,functions,workflowruns,workflows"),
-            rule("create", "minik8s.io", "functions/invoke"),
+            rule("create", "minik8s.io", "functions/invoke,workflowruns/approve,workflows/run"),
             // Made by knative, of whoever may invoke. What is in them may be nothing for those who only look.
             rule("delete,deletecollection,get,list,watch", "minik8s.io", "functioncalls"),
         ],
@@ -294,13 +294,16 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
             READ,
             "minik8s.io",
             "dnses,dnses/status,functions,functions/log,functions/status,workflowruns,workflowruns/status,workflows,\
-             workflows/status",
+             workflows/status,workflowsteps,workflowvalues",
         )],
     ),
     (
         "minik8s:knative",
         &[
-            rule(READ, "minik8s.io", "functions"),
+            rule(READ, "minik8s.io", "functions,workflowruns,workflows,workflowsteps,workflowvalues"),
+            rule("create,delete,deletecollection", "minik8s.io", "workflowruns,workflowsteps,workflowvalues"),
+            rule("patch,update", "minik8s.io", "workflowruns/status"),
+            rule("create,delete,get,list,watch", "batch", "jobs"),
             rule("patch,update", "minik8s.io", "functioncalls/status,functions/finalizers,functions/status"),
             rule("create,delete,get,list,watch", "minik8s.io", "functioncalls"),
             rule("create,delete,get,list,update,watch", "apps", "controllerrevisions"),
@@ -313,6 +316,7 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
             EVENTS,
         ],
     ),
+    ("minik8s:workflow-runs", &[rule("create", "minik8s.io", "functions/invoke")]),
     (
         "minik8s:node-gateway",
         &[

@@ -72,6 +72,8 @@ const AGGREGATED: &[(&str, Option<&str>)] =
 const CLUSTER_BINDINGS: &[(&str, &[Subject])] = &[
     ("cluster-admin", &[Subject::Group("system:masters")]),
     ("minik8s:knative", &[Subject::User("system:knative")]),
+    // Those who run a Workflow that names no service account, as knative asks for them: in their own namespace only.
+    ("minik8s:workflow-runs", &[Subject::Group("system:minik8s:workflow-runs")]),
     ("minik8s:node-gateway", &[Subject::User("system:kube-proxy"), Subject::Group("system:nodes")]),
     ("system:basic-user", &[Subject::Group("system:authenticated")]),
     ("system:discovery", &[Subject::Group("system:authenticated")]),
