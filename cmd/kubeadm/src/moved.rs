@@ -29,7 +29,7 @@ pub async fn machines_left_behind(client: &Client, now: &Cluster, own: &str) -> 
     let left: Vec<String> = all.iter().map(ResourceExt::name_any).filter(|name| name != own).collect();
     let why = format!("the control plane has moved from {} to {}: join again", before.endpoint, now.endpoint);
     for name in &left {
-        kubelet::node::mark(client, name, "Unknown", "ControlPlaneMoved", &why)
+        kubelet::node::leave_behind(client, name, "ControlPlaneMoved", &why)
             .await
             .with_context(|| format!("mark node {name}"))?;
     }

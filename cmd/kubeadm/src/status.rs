@@ -7,7 +7,7 @@
 //! ```
 
 use jiff::Timestamp;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// A container that was made this recently after another had ended may end as that one did.
 const SETTLED_S: i64 = 20;
@@ -74,13 +74,7 @@ pub enum Seen {
 }
 
 /// A static pod.
-pub fn static_pod(
-    name: &str,
-    manifest: &PathBuf,
-    seen: &Seen,
-    last_words: Vec<String>,
-    now: Timestamp,
-) -> Part {
+pub fn static_pod(name: &str, manifest: &Path, seen: &Seen, last_words: Vec<String>, now: Timestamp) -> Part {
     let file = manifest.display();
     let again = format!("mend {file} if it is at fault there: the kubelet starts it anew by itself");
     let times = |starts: u32| if starts == 1 { "once".to_owned() } else { format!("{starts} times") };
@@ -154,7 +148,7 @@ mod tests {
     #[test]
     fn a_static_pod_is_good_when_it_stays() {
         let check = |seen: Seen, word: &str, state: State| {
-            let part = static_pod("etcd", &"/m/etcd.yaml".into(), &seen, vec!["panic".into()], at(60));
+            let part = static_pod("etcd", Path::new("/m/etcd.yaml"), &seen, vec!["panic".into()], at(60));
             assert_eq!((part.word.as_str(), part.state), (word, state), "{seen:?}");
             assert_eq!(part.last_words.is_empty(), state == State::Good || seen == Seen::Nothing, "{seen:?}");
         };
@@ -171,7 +165,7 @@ mod tests {
         let seen = Seen::Ended { code: 2, starts: 5 };
         let parts = [
             Part::good("kubelet", "running", "process 7"),
-            static_pod("kube-scheduler", &"/m/kube-scheduler.yaml".into(), &seen, words, at(0)),
+            static_pod("kube-scheduler", Path::new("/m/kube-scheduler.yaml"), &seen, words, at(0)),
         ];
         let expected = "PART             STATE     DETAIL\n\
                         kubelet          running   process 7\n\

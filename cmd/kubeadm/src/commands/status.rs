@@ -110,7 +110,7 @@ fn control_plane(pods: &[PodView]) -> Vec<Part> {
     files.iter().map(|file| by_manifest(file, pods)).collect()
 }
 
-fn by_manifest(file: &PathBuf, pods: &[PodView]) -> Part {
+fn by_manifest(file: &Path, pods: &[PodView]) -> Part {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let understood = std::fs::read_to_string(file)
         .map_err(|error| error.to_string())

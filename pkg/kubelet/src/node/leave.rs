@@ -54,21 +54,30 @@ pub async fn give_back(client: &Client, node: &str, root: &Path, why: &str) -> R
         return Ok(false);
     }
     mark(client, node, "False", "KubeletStopped", why).await?;
-    // Only over what was seen: who has taken it since keeps it.
-    let version = lease.metadata.resource_version;
-    let patch = json!({"metadata": {"resourceVersion": version, "annotations": {CLAIM: null}}});
-    leases.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    forget_claim(&leases, lease).await?;
     Ok(true)
 }
 
-/// Says on a Node that no machine has it. `ready`: `False`, or `Unknown` where its machine cannot be asked.
-pub async fn mark(
-    client: &Client,
-    node: &str,
-    ready: &str,
-    reason: &str,
-    why: &str,
-) -> Result<(), kube::Error> {
+/// Gives back a Node whose machine cannot be asked: it looks for the cluster elsewhere.
+pub async fn leave_behind(client: &Client, node: &str, reason: &str, why: &str) -> Result<(), kube::Error> {
+    mark(client, node, "Unknown", reason, why).await?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    let Some(lease) = leases.get_opt(node).await? else { return Ok(()) };
+    match forget_claim(&leases, lease).await {
+        // It has just been renewed: its kubelet has found the cluster after all.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => other,
+    }
+}
+
+/// Only over what was seen: who has taken it since keeps it.
+async fn forget_claim(leases: &Api<Lease>, lease: Lease) -> Result<(), kube::Error> {
+    let (name, version) = (lease.metadata.name.unwrap_or_default(), lease.metadata.resource_version);
+    let patch = json!({"metadata": {"resourceVersion": version, "annotations": {CLAIM: null}}});
+    leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+}
+
+async fn mark(client: &Client, node: &str, ready: &str, reason: &str, why: &str) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let parameters = PatchParams::default();
     let annotation = json!({"metadata": {"annotations": {GIVEN_BACK: why}}});

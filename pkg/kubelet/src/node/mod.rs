@@ -14,7 +14,7 @@ mod register;
 mod status;
 
 pub(crate) use claim::{Claimant, Taken};
-pub use leave::{GIVEN_BACK, Holder, give_back, holder, mark};
+pub use leave::{GIVEN_BACK, Holder, give_back, holder, leave_behind};
 pub use machine::Machine;
 pub use status::{Facts, Pressure, amounts, node_status};
 
