@@ -18,6 +18,7 @@ use axum::response::IntoResponse;
 use axum::routing::{any, get, post};
 use client::Key;
 use http::{Response, StatusCode, Uri};
+use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -149,7 +150,9 @@ impl Activator {
             promised::accept(&shared, &definition, &parts.headers, &body, user).await
         } else {
             let path = path_and_query(&rest, &parts.uri);
-            let call = Call { method: parts.method, path, headers: parts.headers, body, came, id: None };
+            let upgrade = parts.extensions.remove::<OnUpgrade>();
+            let (method, headers) = (parts.method, parts.headers);
+            let call = Call { method, path, headers, body, came, id: None, upgrade };
             call::make(&shared, definition, call).await
         };
         let mut response = answered.unwrap_or_else(|refusal| answer::refusal(&refusal));

@@ -5,6 +5,8 @@ use crate::kubeadm::said;
 use crate::support::Node;
 use std::path::Path;
 use std::process::Output;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use testing::Switch;
 
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testcases/seed");
@@ -48,6 +50,7 @@ fn the_seeds_functions_answer() {
     the_node_ends_what_a_function_may_not_do(&node);
     a_fork_bomb_harms_itself(&node);
     many_at_once_are_all_answered(&node);
+    kills_lose_nothing_silently_and_double_nothing(&node);
     what_is_killed_comes_back(&node);
 }
 
@@ -170,6 +173,63 @@ fn a_fork_bomb_harms_itself(node: &Node) {
         kubectl(node, &["trigger", "bomb", ""]).status.success()
     });
     node.kubectl(&["delete", "func", "bomb"]);
+}
+
+/// Each call writes its number down. Whatever is killed meanwhile, one that was answered was made once, and one that failed
+/// says so and was made once at most.
+fn kills_lose_nothing_silently_and_double_nothing(node: &Node) {
+    let count = if std::env::var_os("SOAK").is_some() { 4000 } else { 200 };
+    node.machine.run("sh", &["-c", "mkdir -p /opt/made && chmod 777 /opt/made"]);
+    let code = "import os\ndef main(params):\n    file = os.open('/made/log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n    \
+        os.write(file, b'%d\\n' % params['n'])\n    os.close(file)\n    return params['n']\n";
+    let function = serde_json::json!({"apiVersion": "minik8s.io/v1", "kind": "Function", "metadata": {"name": "once"},
+        "spec": {"code": code, "template": {"spec": {
+            "volumes": [{"name": "made", "hostPath": {"path": "/opt/made"}}],
+            "containers": [{"name": "function", "volumeMounts": [{"name": "made", "mountPath": "/made"}]}]}}}});
+    node.kubectl(&["apply", "-f", &write(node, "once.json", &function.to_string())]);
+    let (next, answers) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= count {
+                        return;
+                    }
+                    let output = kubectl(node, &["trigger", "once", &format!("{{\"n\":{n}}}")]);
+                    answers.lock().expect("no panic").push((n, output));
+                }
+            });
+        }
+        let victims = [
+            "minik8s_runtime",
+            "^/knative ",
+            "minik8s_runtime",
+            "kubelet --",
+            "^/knative ",
+            "minik8s_runtime",
+        ];
+        for (at, victim) in victims.iter().enumerate() {
+            node.eventually("calls go on", |_| next.load(Ordering::Relaxed) >= (at + 1) * count / 8);
+            node.machine.output("sh", &["-c", &format!("kill -9 $(pgrep -f '{victim}' | head -n 1)")]);
+        }
+    });
+    let made = std::fs::read_to_string(node.machine.path("/opt/made/log")).expect("read");
+    let times = |n: usize| made.lines().filter(|line| line.parse() == Ok(n)).count();
+    let answers = answers.into_inner().expect("no panic");
+    let mut answered = 0;
+    for (n, output) in &answers {
+        match output.status.success() {
+            true => assert_eq!((said(output).trim(), times(*n)), (n.to_string().as_str(), 1)),
+            false => assert!(times(*n) <= 1 && !said(output).trim().is_empty(), "{n}: {}", said(output)),
+        }
+        answered += usize::from(output.status.success());
+    }
+    assert!(answers.len() == count && answered > count / 2, "{answered} of {count} were answered");
+    node.eventually("it is answered again", |node| {
+        kubectl(node, &["trigger", "once", &format!("{{\"n\":{count}}}")]).status.success()
+    });
+    node.kubectl(&["delete", "func", "once"]);
 }
 
 /// knative itself, and a pod.

@@ -10,7 +10,7 @@ use crate::nodes::{connect, endpoint_of, escaped, forward};
 use crate::request::RequestInfo;
 use crate::server::Server;
 use api::Value;
-use http::header::{HOST, HeaderName, HeaderValue, LOCATION};
+use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode};
 use hyper::client::conn::http1::SendRequest;
@@ -35,8 +35,9 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Who is being restarted is waited for so long, and looked for so often.
 const RESTART: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(25);
-/// So many connections are kept.
+/// So many connections are kept, and for so long.
 const MOST_KEPT: usize = 512;
+const KEPT_FOR: Duration = Duration::from_millis(150);
 
 /// The server behind an APIService.
 pub struct Backend {
@@ -51,8 +52,12 @@ pub struct Backend {
     kept: Option<Mutex<Vec<Kept>>>,
 }
 
-/// A connection and whom it leads to.
-type Kept = ((String, u16), SendRequest<connect::Sent>);
+/// A connection, whom it leads to, and since when it was not used.
+struct Kept {
+    whom: (String, u16),
+    sender: SendRequest<connect::Sent>,
+    since: Instant,
+}
 
 impl Backend {
     /// The one that a spec names.
@@ -193,6 +198,7 @@ impl Backend {
                 Ok(answer) => {
                     if let Some(kept) = &self.kept
                         && answer.status() != StatusCode::SWITCHING_PROTOCOLS
+                        && !is_last(&answer)
                     {
                         keep(&mut kept.lock(), whom, sender);
                     }
@@ -210,14 +216,20 @@ impl Backend {
 
 /// A connection there whose last answer has been read.
 fn idle(kept: &mut Vec<Kept>, address: &(String, u16)) -> Option<SendRequest<connect::Sent>> {
-    kept.retain(|(_, sender)| !sender.is_closed());
-    let at = kept.iter().rposition(|(whom, sender)| whom == address && sender.is_ready())?;
-    Some(kept.swap_remove(at).1)
+    // Somebody who ends closes what nobody uses, and not before this: so nothing is sent to who does not hear it.
+    kept.retain(|kept| !kept.sender.is_closed() && kept.since.elapsed() < KEPT_FOR);
+    let at = kept.iter().rposition(|kept| kept.whom == *address && kept.sender.is_ready())?;
+    Some(kept.swap_remove(at).sender)
+}
+
+/// Whether the other side says that nothing comes after this answer.
+fn is_last<B>(answer: &http::Response<B>) -> bool {
+    answer.headers().get(CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
 }
 
 fn keep(kept: &mut Vec<Kept>, whom: (String, u16), sender: SendRequest<connect::Sent>) {
     if kept.len() < MOST_KEPT {
-        kept.push((whom, sender));
+        kept.push(Kept { whom, sender, since: Instant::now() });
     }
 }
 

@@ -120,7 +120,7 @@ async fn no_call_fails_because_of_an_update_an_undo_or_a_restart() {
         .register_with("steady", json!({"code": "def main(params):\n    return 1\n", "concurrency": 20}))
         .await;
     let path = "/apis/minik8s.io/v1/namespaces/default/functions/steady/invoke";
-    let (stop, http) = (CancellationToken::new(), Arc::new(functions.server.http()));
+    let (stop, http) = (CancellationToken::new(), Arc::new(functions.multiplexed().await));
     let stopped = stop.clone();
     let load = tokio::spawn(async move {
         let mut answers: HashMap<(u16, String), usize> = HashMap::new();

@@ -3,6 +3,7 @@
 
 mod calls;
 mod failures;
+mod images;
 mod load;
 mod node;
 mod promised;

@@ -4,8 +4,9 @@ use crate::node::Node;
 use api::kinds::minik8s::Function;
 use axum::body::Body;
 use functions::{Config, Flags, Metrics};
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::Api;
@@ -16,9 +17,10 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use testing::{TestServer, eventually};
+use testing::{Http, TestServer, eventually};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// All of it.
@@ -165,6 +167,12 @@ impl Functions {
         .await
     }
 
+    /// Somebody who may do everything, over one connection to the API server.
+    pub async fn multiplexed(&self) -> Http {
+        let kubeconfig = self.server.kubeconfig(self.server.address(), "load", &["system:masters"]);
+        Http::new(client::connect_multiplexed(Some(&kubeconfig), "load").await.expect("connected"))
+    }
+
     /// Whether nothing runs.
     pub fn is_idle(&self) -> bool {
         self.node.running.load(Ordering::Relaxed) == 0
@@ -223,10 +231,27 @@ impl Functions {
         Some(Caller { sender, path: |namespace, name| format!("/functions/{namespace}/{name}"), token })
     }
 
+    /// A connection of before HTTP/2, to be written to by hand.
+    pub async fn raw(&self) -> TlsStream<TcpStream> {
+        self.secured(None, b"http/1.1").await.expect("connected")
+    }
+
     async fn connect(
         &self,
         identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
     ) -> Option<SendRequest<Body>> {
+        let stream = self.secured(identity, b"h2").await?;
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        Some(sender)
+    }
+
+    async fn secured(
+        &self,
+        identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+        protocol: &[u8],
+    ) -> Option<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         let authority = std::fs::read(self.server.data_dir().join("ca.crt")).expect("the authority");
         roots.add(CertificateDer::from_pem_slice(&authority).expect("a certificate")).expect("a root");
@@ -237,14 +262,10 @@ impl Functions {
             }
             None => config.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         let stream = TcpStream::connect(self.address).await.ok()?;
         let name = ServerName::try_from("knative.kube-system.svc").expect("a name");
-        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
-        let (sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.ok()?;
-        tokio::spawn(connection);
-        Some(sender)
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()
     }
 }
 
@@ -271,6 +292,15 @@ impl Caller {
 
     pub async fn send(&self, method: &str, namespace: &str, name: &str, body: Body) -> Option<Answered> {
         self.send_with(method, namespace, name, body, &[]).await
+    }
+
+    /// Begins a call of any path; its answer's body comes as it is read.
+    pub async fn begin(&self, method: &str, path: &str, body: Body) -> Option<Response<Incoming>> {
+        let url = format!("https://knative.kube-system.svc{path}");
+        let request = Request::builder().method(method).uri(url).body(body).expect("a request");
+        let mut sender = self.sender.clone();
+        sender.ready().await.ok()?;
+        sender.send_request(request).await.ok()
     }
 
     async fn send_with(

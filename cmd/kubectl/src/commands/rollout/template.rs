@@ -48,7 +48,9 @@ pub fn function(parts: &Value) -> String {
     let files = files.map(|(name, file)| (name.as_str(), file.as_str().unwrap_or_default()));
     for (name, file) in code.into_iter().chain(files) {
         let _ = writeln!(text, "  {name}:");
-        file.lines().for_each(|line| drop(writeln!(text, "    {line}")));
+        for line in file.lines() {
+            let _ = writeln!(text, "    {line}");
+        }
     }
     text
 }
