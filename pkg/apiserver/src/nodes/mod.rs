@@ -78,7 +78,9 @@ pub async fn handle(
     if target.subresource != "log" && request.query.all("dryRun").next().is_some() {
         return Err(ApiError::bad_request("dryRun is not supported"));
     }
-    if !matches!(target.subresource, "log" | "invoke" | "run" | "approve") && !question::nobody_is_asked(server) {
+    if !matches!(target.subresource, "log" | "invoke" | "run" | "approve")
+        && !question::nobody_is_asked(server)
+    {
         Box::pin(ask_others(server, resource, &request)).await?;
     }
     match (target.subresource, request.info.verb) {

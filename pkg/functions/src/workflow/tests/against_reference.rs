@@ -50,13 +50,21 @@ fn check(seed: u64) -> bool {
         "Failed" => Err(status.reason.clone()),
         phase => panic!("seed {seed}: {phase}"),
     };
-    assert_eq!(found, expected, "seed {seed}: {} of {}", status.error, serde_json::to_string(&spec).expect("JSON"));
+    assert_eq!(
+        found,
+        expected,
+        "seed {seed}: {} of {}",
+        status.error,
+        serde_json::to_string(&spec).expect("JSON")
+    );
     assert!(world.largest < 256 << 10, "seed {seed}: {} bytes", world.largest);
     found.is_ok()
 }
 
 fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)) >> 7
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        >> 7
 }
 
 /// A graph that is made.
@@ -89,9 +97,13 @@ impl Graph<'_> {
         let is_deep = self.depth > 3;
         let mut node = match self.rng.u8(..if is_deep { 6 } else { 10 }) {
             0..=2 => self.task(),
-            3 => json!({"type": "Pass", "value": if self.rng.bool() { json!({"n": 4, "list": [{"n": 2}]}) } else { Value::Null }}),
+            3 => {
+                json!({"type": "Pass", "value": if self.rng.bool() { json!({"n": 4, "list": [{"n": 2}]}) } else { Value::Null }})
+            }
             4 => json!({"type": "Wait", "seconds": self.rng.u32(..100)}),
-            5 if next.is_empty() && self.rng.bool() => json!({"type": "Fail", "error": CLASS, "message": "m"}),
+            5 if next.is_empty() && self.rng.bool() => {
+                json!({"type": "Fail", "error": CLASS, "message": "m"})
+            }
             5 => json!({"type": "Succeed"}),
             6 | 7 => self.choice(&next),
             8 => {
