@@ -4,6 +4,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := bin
 PROGRAMS := apiserver controller-manager knative kubeadm kubectl kubelet kubeproxy scheduler
+# By these names upstream's kubectl finds our commands.
+PLUGINS := kubectl-register kubectl-trigger kubectl-update kubectl-workflow
 TARGET := x86_64-unknown-linux-gnu
 RELEASE := --release --target $(TARGET)
 STATIC := RUSTFLAGS="-C target-feature=+crt-static"
@@ -20,7 +22,7 @@ build: packages ## build the programs, static, into bin/
 	$(STATIC) $(CARGO) rustc $(RELEASE) -p minik8s-cmd --bin minik8s -- -C relocation-model=static
 	@mkdir -p $(BIN)
 	@install -m 755 target/$(TARGET)/release/minik8s $(BIN)/minik8s
-	@for p in $(PROGRAMS); do ln -sf minik8s $(BIN)/$$p; done
+	@for p in $(PROGRAMS) $(PLUGINS); do ln -sf minik8s $(BIN)/$$p; done
 	@echo "  $(BIN)/minik8s ($$(du -h --apparent-size $(BIN)/minik8s | cut -f1)), called as: $(PROGRAMS)"
 
 test: test-packages ## install what the tests need and run them all
@@ -40,6 +42,7 @@ bench: build test-packages ## print the tables of benchmarks (QUICK=1 less; PEER
 		$(if $(QUICK),--quick) $(if $(PEER_KUBELET),--peer $(PEER_KUBELET))
 	$(STATIC) $(CARGO) run $(RELEASE) -p proxy --example rules -- $(BIN)/kubeproxy \
 		$(if $(QUICK),--services 1000 --changes 5) $(if $(PEER_KUBEPROXY),--peer $(PEER_KUBEPROXY))
+	$(STATIC) $(CARGO) run $(RELEASE) -p functions --example calls -- $(BIN)/minik8s $(if $(QUICK),--quick)
 
 soak: test-packages ## the long versions of the tests that look for rare faults
 	SOAK=1 scripts/test

@@ -25,7 +25,17 @@ pub const PROGRAM: &str = "/usr/local/lib/minik8s/minik8s";
 /// Where its names are linked.
 pub const BIN: &str = "/usr/local/bin";
 /// Programs that people call, by the names linked in [`BIN`].
-pub const LINKS: [&str; 4] = ["minik8s", "kubeadm", "kubectl", "kubelet"];
+/// Upstream's kubectl finds `kubectl-…` as its plug-ins.
+pub const LINKS: [&str; 8] = [
+    "minik8s",
+    "kubeadm",
+    "kubectl",
+    "kubectl-register",
+    "kubectl-trigger",
+    "kubectl-update",
+    "kubectl-workflow",
+    "kubelet",
+];
 /// Where the kubelet's further flags stand, which kubeadm never writes.
 pub const KUBELET_DEFAULTS: &str = "/etc/default/kubelet";
 /// systemd's units.

@@ -234,12 +234,23 @@ impl Connection {
         body: Option<String>,
         accept: &str,
     ) -> Result<String> {
-        let request = Request::builder()
-            .method(&method)
-            .uri(path)
-            .header(header::CONTENT_TYPE, content_type)
-            .header(header::ACCEPT, accept)
-            .body(Body::from(body.unwrap_or_default().into_bytes()))?;
+        let headers = [(header::CONTENT_TYPE, content_type), (header::ACCEPT, accept)];
+        self.text_with(method, path, &headers, body).await
+    }
+
+    /// Sends a text with headers of its own, and reads text.
+    pub async fn text_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(header::HeaderName, &str)],
+        body: Option<String>,
+    ) -> Result<String> {
+        let mut request = Request::builder().method(&method).uri(path);
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        let request = request.body(Body::from(body.unwrap_or_default().into_bytes()))?;
         let answer = async {
             let response = self.client.send(request).await.map_err(|error| self.unreachable(error))?;
             if self.tells_requests {

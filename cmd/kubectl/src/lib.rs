@@ -148,7 +148,7 @@ enum Command {
     /// Commands of others: programs kubectl-NAME on the PATH.
     #[command(subcommand)]
     Plugin(commands::plugin::Command),
-    /// Store a Python function, under the name of its file.
+    /// Store a function, under the name of its file.
     Register(commands::functions::FileFlags),
     /// Store a function's new code.
     Update(commands::functions::FileFlags),
@@ -157,6 +157,11 @@ enum Command {
     /// Run workflows, and look after their runs.
     #[command(subcommand)]
     Workflow(commands::workflow::Command),
+}
+
+/// Whether it has a command of its own of this name.
+pub fn has_command(name: &str) -> bool {
+    Cli::command().find_subcommand(name).is_some()
 }
 
 /// Runs the program with these arguments, its own name first.

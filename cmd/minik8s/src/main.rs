@@ -27,6 +27,11 @@ fn main() -> ExitCode {
             arguments.drain(..own_names);
             return run(arguments.into_iter());
         }
+        if let Some(command) = arguments.get(own_names).and_then(kubectl_command) {
+            arguments.drain(..=own_names);
+            let arguments = [OsString::from("kubectl"), command].into_iter().chain(arguments);
+            return kubectl_cmd::main(arguments);
+        }
     }
     eprintln!("Usage: minik8s PROGRAM [ARGUMENT]...\n\nPrograms:");
     for (name, _) in PROGRAMS {
@@ -36,6 +41,12 @@ fn main() -> ExitCode {
         "\nFor example:\n  minik8s kubeadm init\n\nCalled by the name of a program (ln -s minik8s kubectl), it is that program."
     );
     ExitCode::from(2)
+}
+
+/// The command of a link that other kubectls find as their plug-in, such as `kubectl-trigger`.
+fn kubectl_command(name: &OsString) -> Option<OsString> {
+    let command = Path::new(name).file_name()?.to_str()?.strip_prefix("kubectl-")?;
+    kubectl_cmd::has_command(command).then(|| command.into())
 }
 
 fn program(name: &OsString) -> Option<Program> {

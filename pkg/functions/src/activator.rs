@@ -18,12 +18,16 @@ use axum::response::IntoResponse;
 use axum::routing::{any, get, post};
 use client::Key;
 use http::{Response, StatusCode, Uri};
-use parking_lot::RwLock;
+use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// By which the API server says who asks.
 const REMOTE_USER: &str = "x-remote-user";
+/// Who has just begun leads before this; who does not is one of several.
+const TO_LEAD: Duration = Duration::from_secs(5);
 /// Who calls a public function.
 const ANONYMOUS: &str = "system:anonymous";
 
@@ -39,19 +43,19 @@ pub struct Peer {
 /// What every call needs. Clones share it.
 #[derive(Clone)]
 pub struct Activator {
-    leading: Arc<RwLock<Option<Arc<Shared>>>>,
+    leading: watch::Sender<Option<Arc<Shared>>>,
     access: Arc<Access>,
 }
 
 impl Activator {
     /// One that refuses calls until it leads.
     pub fn new(access: Access) -> Activator {
-        Activator { leading: Arc::default(), access: Arc::new(access) }
+        Activator { leading: watch::Sender::new(None), access: Arc::new(access) }
     }
 
     /// It leads, or no more.
     pub fn leads(&self, shared: Option<Arc<Shared>>) {
-        *self.leading.write() = shared;
+        self.leading.send_replace(shared);
     }
 
     /// The pod with this hash of its token has told that it listens.
@@ -70,16 +74,24 @@ impl Activator {
                 "/apis/minik8s.io/v1/namespaces/{namespace}/functions/{name}/invoke",
                 post(from_api_server),
             )
+            .route("/apis/minik8s.io/v1/namespaces/{namespace}/functions/{name}/log", get(log))
             .route("/healthz", get(async || "ok"))
             .route("/readyz", get(is_ready))
             .with_state(self)
     }
 
     fn shared(&self) -> Result<Arc<Shared>, Refusal> {
-        self.leading.read().clone().ok_or_else(|| {
+        self.leading.borrow().clone().ok_or_else(|| {
             let message = "this activator does not lead now: try again";
             Refusal::for_now(StatusCode::SERVICE_UNAVAILABLE, "NotLeading", message)
         })
+    }
+
+    /// What leads, waited for while this one begins to.
+    async fn leader(&self) -> Result<Arc<Shared>, Refusal> {
+        let mut leading = self.leading.subscribe();
+        let _ = tokio::time::timeout(TO_LEAD, leading.wait_for(Option::is_some)).await;
+        self.shared()
     }
 
     async fn answer(
@@ -110,7 +122,7 @@ impl Activator {
         is_permitted: bool,
         came: Instant,
     ) -> Result<Response<Body>, Refusal> {
-        let shared = self.shared()?;
+        let shared = self.leader().await?;
         let definition = shared.next_definition(function);
         let is_public = definition.as_ref().is_some_and(|definition| definition.function.spec.public);
         let mut user =
@@ -138,7 +150,9 @@ impl Activator {
             promised::accept(&shared, &definition, &parts.headers, &body, user).await
         } else {
             let path = path_and_query(&rest, &parts.uri);
-            let call = Call { method: parts.method, path, headers: parts.headers, body, came, id: None };
+            let upgrade = parts.extensions.remove::<OnUpgrade>();
+            let (method, headers) = (parts.method, parts.headers);
+            let call = Call { method, path, headers, body, came, id: None, upgrade };
             call::make(&shared, definition, call).await
         };
         let mut response = answered.unwrap_or_else(|refusal| answer::refusal(&refusal));
@@ -160,14 +174,40 @@ async fn from_inside(
     activator.answer(function, rest, request, false).await
 }
 
+/// Whoever is not the API server is told to go elsewhere.
+fn check_front_proxy(request: &Request) -> Result<(), Refusal> {
+    match request.extensions().get::<Peer>().is_some_and(|peer| peer.is_front_proxy) {
+        true => Ok(()),
+        false => {
+            let message = "only the API server calls this: others call /functions/NAMESPACE/NAME";
+            Err(Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", message))
+        }
+    }
+}
+
+/// What a function's pods have written that are gone.
+async fn log(
+    State(activator): State<Activator>,
+    Path((namespace, name)): Path<(String, String)>,
+    request: Request,
+) -> Response<Body> {
+    if let Err(refusal) = check_front_proxy(&request) {
+        return answer::refusal(&refusal);
+    }
+    drop(request);
+    match activator.leader().await {
+        Ok(shared) => shared.logs.lock().of(&Key::new(namespace, name)).into_response(),
+        Err(refusal) => answer::refusal(&refusal),
+    }
+}
+
 async fn from_api_server(
     State(activator): State<Activator>,
     Path((namespace, name)): Path<(String, String)>,
     request: Request,
 ) -> Response<Body> {
-    if !request.extensions().get::<Peer>().is_some_and(|peer| peer.is_front_proxy) {
-        let message = "only the API server calls this: others call /functions/NAMESPACE/NAME";
-        return answer::refusal(&Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", message));
+    if let Err(refusal) = check_front_proxy(&request) {
+        return answer::refusal(&refusal);
     }
     activator.answer(Key::new(namespace, name), String::new(), request, true).await
 }

@@ -3,7 +3,7 @@
 use crate::controller::Shared;
 use crate::definition::{Definition, Program};
 use crate::events;
-use crate::exchange::{Seat, Sent, exchange};
+use crate::exchange::{CallersEnd, Seat, Sent, exchange};
 use crate::fleet::{Granted, Place, Refusal};
 use crate::metrics::{PHASES, phases};
 use axum::body::Body;
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::upgrade::OnUpgrade;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +64,8 @@ pub struct Call {
     pub came: Instant,
     /// Its name and which attempt it is, if it has a name.
     pub id: Option<(String, u32)>,
+    /// Its connection, should the image go on in another protocol.
+    pub upgrade: Option<OnUpgrade>,
 }
 
 /// Makes a call, and gives back what is to be answered.
@@ -163,9 +166,18 @@ async fn to_image(
     *request.uri_mut() = call.path.parse().map_err(|error: http::uri::InvalidUri| {
         Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", error.to_string())
     })?;
+    let protocol = wanted_protocol(&call.headers);
     *request.headers_mut() = call.headers;
     for name in NOT_PASSED_ON {
         request.headers_mut().remove(name);
+    }
+    match (protocol, call.upgrade) {
+        (Some(protocol), Some(upgrade)) => {
+            request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+            request.headers_mut().insert(header::UPGRADE, protocol);
+            request.extensions_mut().insert(CallersEnd(upgrade));
+        }
+        _ => drop(request.headers_mut().remove(header::UPGRADE)),
     }
     let remote: Vec<HeaderName> =
         request.headers().keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
@@ -182,6 +194,14 @@ async fn to_image(
         }
     }
     Err(no_pod(&definition, None))
+}
+
+/// The protocol that a call wants to go on in, such as WebSocket.
+fn wanted_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
+    let connection = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut words = connection.flat_map(|value| value.split(','));
+    let is_wanted = words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"));
+    headers.get(header::UPGRADE).filter(|_| is_wanted).cloned()
 }
 
 /// How a call with a name says it.

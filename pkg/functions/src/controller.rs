@@ -3,6 +3,7 @@
 use crate::definition::Definition;
 use crate::fleet::{Action, Counts, Fault, Fleet};
 use crate::link::Link;
+use crate::logs::Logs;
 use crate::metrics::{Metrics, Totals};
 use crate::pod::{self, CONTAINER, FUNCTION, REVISION};
 use crate::promised::Promised;
@@ -36,6 +37,9 @@ const STATUS_PAUSE: Duration = Duration::from_millis(200);
 const COUNT_PAUSE: Duration = Duration::from_secs(5);
 /// So many of its last lines tell why a pod ended.
 const LAST_LINES: i64 = 20;
+/// What a pod has written is read for so long, and so many lines of it.
+const LOG_PATIENCE: Duration = Duration::from_secs(2);
+const MOST_KEPT_LINES: i64 = 1000;
 /// The host by which functions are called inside of the cluster.
 const HOST: &str = "knative.kube-system.svc";
 /// What a container waits for in vain.
@@ -76,6 +80,8 @@ pub struct Shared {
     shutdown: CancellationToken,
     /// How many promised calls a namespace has.
     promised: Mutex<HashMap<String, usize>>,
+    /// What pods that are gone have written.
+    pub logs: Mutex<Logs>,
 }
 
 /// What a [`Shared`] is made of.
@@ -121,6 +127,7 @@ impl Shared {
             ready_address,
             shutdown,
             promised: Mutex::default(),
+            logs: Mutex::default(),
         }
     }
 
@@ -221,6 +228,7 @@ impl Shared {
                 self.definitions.write().remove(&key);
                 self.progress.lock().remove(&key);
                 self.metrics.forget(&key);
+                self.logs.lock().forget(&key);
                 self.event(|fleet, _| fleet.undefined(&key));
             }
         }
@@ -303,7 +311,12 @@ impl Shared {
             return;
         };
         if is_going {
-            self.event(|fleet, now| fleet.left(&function, &key, false, now));
+            let is_news = self.event(|fleet, now| fleet.left(&function, &key, false, now));
+            if is_news {
+                // Somebody else deletes it.
+                let (shared, pod) = (self.clone(), key.clone());
+                self.tasks.spawn(async move { shared.keep_log(&function, &pod).await });
+            }
         }
         follow(&link, present);
         match verdict(present) {
@@ -323,7 +336,7 @@ impl Shared {
                 tail_lines: Some(LAST_LINES),
                 ..LogParams::default()
             };
-            let log = tokio::time::timeout(Duration::from_secs(2), pods.logs(&link.pod.name, &lines)).await;
+            let log = tokio::time::timeout(LOG_PATIENCE, pods.logs(&link.pod.name, &lines)).await;
             let log = log.ok().and_then(Result::ok).unwrap_or_default();
             let message = match log.trim_end() {
                 "" => fault.message,
@@ -408,7 +421,27 @@ impl Shared {
         }
     }
 
+    /// Reads what a pod has written before it goes.
+    async fn keep_log(&self, function: &Key, pod: &Key) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let lines = LogParams {
+            container: Some(CONTAINER.to_owned()),
+            tail_lines: Some(MOST_KEPT_LINES),
+            timestamps: true,
+            ..LogParams::default()
+        };
+        if let Ok(Ok(text)) = tokio::time::timeout(LOG_PATIENCE, pods.logs(&pod.name, &lines)).await
+            && self.definition(function).is_some()
+        {
+            self.logs.lock().add(function, &pod.name, text);
+        }
+    }
+
     async fn delete(&self, pod: &Key, at_once: bool) {
+        // A pod is named after its function, its revision, and chance.
+        if let Some(name) = pod.name.rsplitn(3, '-').nth(2) {
+            self.keep_log(&Key::new(pod.namespace.clone(), name), pod).await;
+        }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
         let parameters =
             DeleteParams { grace_period_seconds: at_once.then_some(1), ..DeleteParams::default() };

@@ -16,6 +16,8 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -52,6 +54,10 @@ impl Drop for Seat {
         self.shared.event(|fleet, now| fleet.ended(&self.link, self.outcome, now));
     }
 }
+
+/// The caller's connection, for what comes after HTTP.
+#[derive(Clone)]
+pub struct CallersEnd(pub OnUpgrade);
 
 /// How sending a call went.
 pub enum Sent {
@@ -134,11 +140,43 @@ async fn to_source(mut seat: Seat, request: Request<Body>, definition: &Definiti
 async fn to_image(mut seat: Seat, request: Request<Body>, definition: &Definition) -> Sent {
     let link = seat.link.clone();
     seat.outcome = Outcome::Lost;
+    let caller = request.extensions().get::<CallersEnd>().cloned();
     match tokio::time::timeout(definition.timeout(), link.send(request)).await {
+        Ok(Ok((answer, sender))) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            Sent::Answered(switched(seat, answer, caller, sender))
+        }
         Ok(Ok((answer, sender))) => Sent::Answered(streamed(seat, answer, sender)),
         Ok(Err(unanswered)) => failed(seat, unanswered).await,
         Err(_) => Sent::Answered(timed_out(definition)),
     }
+}
+
+/// A connection that goes on in another protocol: bytes both ways, until one side ends it. The pod is busy meanwhile.
+fn switched(
+    mut seat: Seat,
+    mut answer: Response<Incoming>,
+    caller: Option<CallersEnd>,
+    sender: SendRequest<Body>,
+) -> Response<Body> {
+    let Some(CallersEnd(caller)) = caller else {
+        let fault =
+            Fault::new("UnexpectedUpgrade", "the function's pod goes on in a protocol that nobody asked for");
+        return answer::status(StatusCode::BAD_GATEWAY, &fault);
+    };
+    let pod = hyper::upgrade::on(&mut answer);
+    seat.is_answered();
+    let (tasks, shutdown) = (seat.shared.tasks.clone(), seat.shared.shutdown().clone());
+    tasks.spawn(shutdown.run_until_cancelled_owned(async move {
+        let _kept = (&seat, sender);
+        if let (Ok(caller), Ok(pod)) = tokio::join!(caller, pod) {
+            let (mut caller, mut pod) = (TokioIo::new(caller), TokioIo::new(pod));
+            if let Err(error) = tokio::io::copy_bidirectional(&mut caller, &mut pod).await {
+                tracing::debug!(%error, "a connection to a function broke");
+            }
+        }
+    }));
+    let (head, _) = answer.into_parts();
+    Response::from_parts(head, Body::empty())
 }
 
 async fn failed(mut seat: Seat, unanswered: Unanswered) -> Sent {

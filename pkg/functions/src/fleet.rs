@@ -247,13 +247,16 @@ impl Fleet {
     }
 
     /// A pod has ended, is being deleted by somebody, or is gone.
-    pub fn left(&mut self, function: &Key, pod: &Key, has_ended: bool, now: Instant) {
-        let Some(desk) = self.desks.values_mut().find(|desk| desk.has(function, pod)) else { return };
-        if desk.left(pod, has_ended) {
+    /// Whether that is news.
+    pub fn left(&mut self, function: &Key, pod: &Key, has_ended: bool, now: Instant) -> bool {
+        let Some(desk) = self.desks.values_mut().find(|desk| desk.has(function, pod)) else { return false };
+        let is_news = desk.left(pod, has_ended);
+        if is_news {
             let key = desk.definition.desk.clone();
             self.actions.push(Action::Report(function.clone()));
             self.plan(&key, now);
         }
+        is_news
     }
 
     /// The way to a pod, if it is one of ours.

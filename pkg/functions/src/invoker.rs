@@ -108,8 +108,15 @@ impl Invoker {
             Some(response) => response,
             None => {
                 let (came, body) = (Instant::now(), Body::from(body));
-                let call =
-                    Call { method: Method::POST, path: "/".to_owned(), headers, body, came, id: Some(id) };
+                let call = Call {
+                    method: Method::POST,
+                    path: "/".to_owned(),
+                    headers,
+                    body,
+                    came,
+                    id: Some(id),
+                    upgrade: None,
+                };
                 let answered = call::make(&self.shared, definition, call).await?;
                 self.shared.called(&function, answered.status(), came.elapsed());
                 answered

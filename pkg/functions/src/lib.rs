@@ -22,6 +22,7 @@ mod exchange;
 mod fleet;
 mod invoker;
 mod link;
+mod logs;
 mod metrics;
 mod pod;
 mod promised;

@@ -12,6 +12,8 @@ use api::kinds::minik8s::workflow_step::RUN_LABEL;
 use axum::Router;
 use client::{ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder};
 use daemon::{Connection, ConnectionLimits, Doors, Watched};
+use http::header::{CONNECTION, HeaderValue};
+use http::{StatusCode, Version};
 use hyper::body::Incoming;
 use kube::Client;
 use parking_lot::Mutex;
@@ -30,6 +32,8 @@ const MOST_TOLD: u64 = 128;
 const TELLING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Calls under way have so long to end when the program does.
 const DRAIN: Duration = Duration::from_secs(20);
+/// Connections that are kept may be used so long after the end is known: longer than the API server keeps them.
+const LINGER: Duration = Duration::from_millis(400);
 
 /// Why functions cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -202,30 +206,49 @@ async fn serve(
     drained: CancellationToken,
 ) {
     let doors = Doors::new(ConnectionLimits::default());
-    let (tls, connections) = (Arc::new(tls), TaskTracker::new());
+    let (tls, connections, closing) = (Arc::new(tls), TaskTracker::new(), CancellationToken::new());
     while let Some(connection) = doors.accept(&listener, &shutdown).await {
-        let (tls, routes, shutdown) = (tls.clone(), routes.clone(), shutdown.clone());
-        connections.spawn(async move { serve_one(connection, &tls, routes, &shutdown).await });
+        let (tls, routes) = (tls.clone(), routes.clone());
+        let (ends, closing) = (shutdown.clone(), closing.clone());
+        connections.spawn(async move { serve_one(connection, &tls, routes, &ends, &closing).await });
     }
     drop(listener);
     connections.close();
+    // Who keeps a connection may be about to use it: it is told with an answer that this one ends.
+    let _ = tokio::time::timeout(LINGER, connections.wait()).await;
+    closing.cancel();
     let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
     drained.cancel();
 }
 
-async fn serve_one(connection: Connection<Watched>, tls: &Tls, routes: Router, shutdown: &CancellationToken) {
+/// Answers on a connection until it is closed; from `ends` on HTTP/1 clients are told with each answer not to use it again.
+async fn serve_one(
+    connection: Connection<Watched>,
+    tls: &Tls,
+    routes: Router,
+    ends: &CancellationToken,
+    closing: &CancellationToken,
+) {
     let Some(secured) = connection.secure(&tls.acceptor()).await else { return };
     let holder = secured.peer().clone();
     let peer = Peer { is_front_proxy: is_front_proxy(secured.io()), holder };
     if peer.is_front_proxy {
         peer.holder.is_of_cluster();
     }
+    let ends = ends.clone();
     let answering = move |mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        let (is_old, ends) = (request.version() < Version::HTTP_2, ends.clone());
         let answering = routes.clone().oneshot(request);
-        async move { answering.await.unwrap_or_else(|never| match never {}) }
+        async move {
+            let mut answer = answering.await.unwrap_or_else(|never| match never {});
+            if is_old && ends.is_cancelled() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            answer
+        }
     };
-    secured.serve(answering, shutdown).await;
+    secured.serve(answering, closing).await;
 }
 
 /// Hears from pods that they listen, until shutdown. What they say is a hint: the pod is asked itself.

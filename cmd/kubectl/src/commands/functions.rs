@@ -1,14 +1,17 @@
 //! The seed's verbs for functions: `register`, `update`, `trigger`.
 
-use crate::connection::{ClusterFlags, Connection, Refusal, is_not_found};
+mod local;
+mod trigger;
+
+pub use trigger::{TriggerFlags, trigger};
+
+use crate::connection::{ClusterFlags, Connection, is_not_found};
 use crate::manifests::check_names;
 use anyhow::{Context, Result, bail};
 use api::dialect::{ORIGINAL_NAME, map_name};
 use http::Method;
 use serde_json::{Map, Value, json};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// What `register` and `update` are told.
 #[derive(clap::Args)]
@@ -20,25 +23,8 @@ pub struct FileFlags {
     file: PathBuf,
 }
 
-/// What `trigger` is told.
-#[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  kubectl trigger add '{\"x\":1,\"y\":2}'\n  kubectl trigger add - < params.json"
-)]
-pub struct TriggerFlags {
-    /// The function.
-    name: String,
-    /// Its parameters, as JSON; empty for none, - to read them from standard input.
-    #[arg(default_value = "")]
-    data: String,
-}
-
 /// Runtimes, by how the names of their sources end.
 const RUNTIMES: [(&str, &str); 2] = [("py", "python"), ("js", "nodejs")];
-/// A call that was certainly not made, since nobody takes calls yet, is made again for so long.
-const PATIENCE: Duration = Duration::from_secs(20);
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// Stores a new function.
 pub async fn register(cluster: &ClusterFlags, flags: FileFlags) -> Result<()> {
     let connection = Connection::open(cluster).await?;
@@ -74,43 +60,6 @@ pub async fn update(cluster: &ClusterFlags, flags: FileFlags) -> Result<()> {
         .await?;
     println!("{} updated", shown(&function));
     Ok(())
-}
-
-/// Calls a function, and prints what it returns.
-pub async fn trigger(cluster: &ClusterFlags, flags: TriggerFlags) -> Result<()> {
-    let data = match flags.data.as_str() {
-        "-" => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("read the parameters from standard input")?;
-            text
-        }
-        data => data.to_owned(),
-    };
-    if !data.trim().is_empty() {
-        serde_json::from_str::<serde::de::IgnoredAny>(&data).context("the parameters are not JSON")?;
-    }
-    let connection = Connection::open(cluster).await?;
-    let path = format!("{}/invoke", path(&connection, Some(&map_name(&flags.name))));
-    let ends = Instant::now() + PATIENCE;
-    let answer = loop {
-        let sent = connection.text(Method::POST, &path, "application/json", Some(data.clone()), "*/*").await;
-        match sent {
-            Err(error) if was_not_made(&error) && Instant::now() < ends => tokio::time::sleep(PAUSE).await,
-            sent => break sent?,
-        }
-    };
-    print!("{answer}{}", if answer.ends_with('\n') { "" } else { "\n" });
-    Ok(())
-}
-
-/// Whether a call was refused before it reached anything: nobody has answered for functions yet.
-fn was_not_made(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Refusal>().is_some_and(|refusal| {
-        refusal.code == 503
-            && (refusal.reason == "NotLeading"
-                || refusal.message == "service unavailable"
-                || refusal.message.contains("dial tcp"))
-    })
 }
 
 /// What makes the live function's source this one's: what is not in it any more is removed.

@@ -1,5 +1,7 @@
 //! `kubectl logs`.
 
+mod function;
+
 use crate::connection::{ClusterFlags, Connection, Refusal, is_not_found};
 use crate::pods;
 use crate::select::{encode, name_of};
@@ -10,7 +12,9 @@ use std::io::Write;
 
 /// What `logs` is told.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  kubectl logs -f web\n  kubectl logs deployment/web -c main --tail 20")]
+#[command(
+    after_help = "Example:\n  kubectl logs -f web\n  kubectl logs deployment/web -c main --tail 20\n  kubectl logs func/add -f"
+)]
 pub struct Flags {
     /// The pod, or kind/name of what has pods.
     pod: Option<String>,
@@ -55,6 +59,9 @@ pub struct Flags {
     /// How many logs may be followed at once.
     #[arg(long, default_value_t = 5)]
     max_log_requests: usize,
+    /// Of a function: only what was written for this request, such as X-Request-Id has told.
+    #[arg(long)]
+    request_id: Option<String>,
     /// Go on when a log cannot be had.
     #[arg(long)]
     ignore_errors: bool,
@@ -72,6 +79,12 @@ struct Source {
 /// Shows.
 pub async fn run(cluster: &ClusterFlags, flags: Flags) -> Result<()> {
     let connection = Connection::open(cluster).await?;
+    if let Some(name) = flags.pod.as_deref().and_then(function::named) {
+        return function::run(&connection, name, &flags).await;
+    }
+    if flags.request_id.is_some() {
+        bail!("--request-id goes with a function, such as func/add");
+    }
     let sources = sources(&connection, &flags).await?;
     let query = query(&flags);
     if flags.follow && sources.len() > 1 {

@@ -12,4 +12,5 @@ mod seed;
 mod support;
 mod systemd;
 mod verbs;
+mod workflows;
 mod workloads;

@@ -58,7 +58,13 @@ fn the_seeds_workflow(node: &Node) {
 }
 
 fn a_job_a_person_and_a_crash(node: &Node) {
-    node.kubectl(&["create", "rolebinding", "jobs", "--clusterrole=edit", "--serviceaccount=default:default"]);
+    node.kubectl(&[
+        "create",
+        "rolebinding",
+        "jobs",
+        "--clusterrole=edit",
+        "--serviceaccount=default:default",
+    ]);
     let flow = write(
         node,
         "job.yaml",
@@ -73,7 +79,9 @@ fn a_job_a_person_and_a_crash(node: &Node) {
     write(node, "job.yaml", &format!("apiVersion: minik8s.io/v1\n{head}spec:\n{spec}"));
     node.kubectl(&["apply", "-f", &flow]);
     node.kubectl(&["workflow", "run", "job", "--params", "4", "--run-name", "r"]);
-    node.eventually("it waits", |node| node.get("workflowrun r", "{.status.threads[0].state}") == "Approving");
+    node.eventually("it waits", |node| {
+        node.get("workflowrun r", "{.status.threads[0].state}") == "Approving"
+    });
     node.machine.run("sh", &["-c", "kill -9 $(pidof -s knative || pgrep -f '^/knative ')"]);
     node.eventually("it is approved", |node| kubectl(node, &["workflow", "approve", "r"]).status.success());
     node.eventually("it has ended", |node| node.get("workflowrun r", "{.status.completionTime}") != "");
@@ -82,14 +90,16 @@ fn a_job_a_person_and_a_crash(node: &Node) {
 
 /// Every command of the page's first part.
 fn the_pages_commands(node: &Node) {
-    let first = PAGE.split("## The first one").nth(1).and_then(|rest| rest.split("## Nodes").next()).expect("the part");
-    let script: String = first
-        .lines()
-        .filter_map(|line| line.strip_prefix("    "))
-        .map(|line| format!("{}\n", line.replace("kubectl ", "kubectl --kubeconfig /etc/kubernetes/admin.conf ")))
-        .collect();
-    let script = format!("set -e\nkubectl() {{ PROGRAM \"$@\"; }}\ncd /etc\n{script}");
-    let output = node.script(&script);
+    let first = PAGE
+        .split("## The first one")
+        .nth(1)
+        .and_then(|rest| rest.split("## Nodes").next())
+        .expect("the part");
+    let script: String =
+        first.lines().filter_map(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n")).collect();
+    let kubectl = format!("{} kubectl --kubeconfig /etc/kubernetes/admin.conf", node.program());
+    let script = format!("set -e\nkubectl() {{ {kubectl} \"$@\"; }}\ncd /etc\n{script}");
+    let output = node.machine.output("sh", &["-c", &script]);
     assert!(output.status.success(), "{}", said(&output));
     let shown = said(&output);
     assert!(shown.contains("\"big: 3\"") && shown.contains("\"small\""), "{shown}");

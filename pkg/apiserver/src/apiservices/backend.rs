@@ -10,12 +10,14 @@ use crate::nodes::{connect, endpoint_of, escaped, forward};
 use crate::request::RequestInfo;
 use crate::server::Server;
 use api::Value;
-use http::header::{HOST, HeaderName, HeaderValue, LOCATION};
+use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode};
+use hyper::client::conn::http1::SendRequest;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The headers that say who asks.
 pub const USER: &str = "X-Remote-User";
@@ -30,6 +32,13 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// One for what is served at all.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Who is being restarted is waited for so long, and looked for so often.
+const RESTART: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(25);
+/// So many connections are kept, and for so long.
+const MOST_KEPT: usize = 512;
+const KEPT_FOR: Duration = Duration::from_millis(150);
+
 /// The server behind an APIService.
 pub struct Backend {
     pub namespace: String,
@@ -39,6 +48,15 @@ pub struct Backend {
     pub is_available: bool,
     /// The path of its OpenAPI document.
     pub document: Option<String>,
+    /// Connections that can be used again, to somebody who is waited for while nobody is there; nobody's, if there is none.
+    kept: Option<Mutex<Vec<Kept>>>,
+}
+
+/// A connection, whom it leads to, and since when it was not used.
+struct Kept {
+    whom: (String, u16),
+    sender: SendRequest<connect::Sent>,
+    since: Instant,
 }
 
 impl Backend {
@@ -57,10 +75,11 @@ impl Backend {
             tls: trust.and_then(|trust| tls(server, trust)),
             is_available: false,
             document: None,
+            kept: None,
         }
     }
 
-    /// A server of the cluster's own, whose certificate is of the cluster's authority.
+    /// A server of the cluster's own that is away only while it is restarted, whose certificate is of the cluster's authority.
     pub fn own(server: &Server, namespace: &str, service: &str) -> Backend {
         let trust = Trust::file(&server.config.cert_dir().join("ca.crt")).map_err(|error| error.to_string());
         Backend {
@@ -70,6 +89,7 @@ impl Backend {
             tls: trust.and_then(|trust| tls(server, trust)),
             is_available: true,
             document: None,
+            kept: Some(Mutex::default()),
         }
     }
 
@@ -89,12 +109,12 @@ impl Backend {
             return Err(unavailable());
         }
         server.catch_up().await?;
-        let (host, port) = self.address(server).map_err(|why| {
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let request = forward::request(parts, path, Some(body))?;
+        let (host, port) = self.whom(server).await.map_err(|why| {
             tracing::debug!(why, service = self.service, "an APIService has nobody to answer");
             unavailable()
         })?;
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let request = forward::request(parts, path, Some(body))?;
         let asking = self.send(server, (&host, port), request, &info.user);
         let answer = match patience(info, &parts.headers) {
             Some(longest) => tokio::time::timeout(longest, asking).await.map_err(|_| {
@@ -117,6 +137,48 @@ impl Backend {
         endpoint_of(server, &self.namespace, &self.service, self.port)
     }
 
+    /// Somebody behind the service, waited for if it is one who comes back.
+    async fn whom(&self, server: &Server) -> Result<(String, u16), String> {
+        let ends = Instant::now() + RESTART;
+        loop {
+            match self.address(server) {
+                Err(_) if self.kept.is_some() && Instant::now() < ends => tokio::time::sleep(PAUSE).await,
+                found => return found,
+            }
+        }
+    }
+
+    /// A connection of before if there is one; otherwise a new one, waited for as [`Backend::whom`] does. Nothing has been
+    /// sent until there is one.
+    async fn connection(
+        &self,
+        server: &Arc<Server>,
+        address: (&str, u16),
+        tls: &Arc<ClientConfig>,
+    ) -> std::io::Result<SendRequest<connect::Sent>> {
+        let name = format!("{}.{}.svc", self.service, self.namespace);
+        let Some(kept) = &self.kept else {
+            return connect::open(server, address, Some((tls.clone(), &name))).await;
+        };
+        let ends = Instant::now() + RESTART;
+        let mut address = (address.0.to_owned(), address.1);
+        loop {
+            if let Some(sender) = idle(&mut kept.lock(), &address) {
+                return Ok(sender);
+            }
+            let error = match connect::open(server, (&address.0, address.1), Some((tls.clone(), &name))).await
+            {
+                Ok(sender) => return Ok(sender),
+                Err(error) => error,
+            };
+            if Instant::now() >= ends {
+                return Err(error);
+            }
+            tokio::time::sleep(PAUSE).await;
+            address = self.address(server).unwrap_or(address);
+        }
+    }
+
     /// Sends a request there, and says who asks.
     pub async fn send(
         &self,
@@ -129,8 +191,45 @@ impl Backend {
         let host = HeaderValue::from_str(&connect::authority(address)).map_err(std::io::Error::other)?;
         request.headers_mut().insert(HOST, host);
         show(request.headers_mut(), user);
-        let name = format!("{}.{}.svc", self.service, self.namespace);
-        connect::send_to(server, address, Some((tls, &name)), request).await
+        let whom = (address.0.to_owned(), address.1);
+        loop {
+            let mut sender = self.connection(server, address, &tls).await?;
+            match sender.try_send_request(request).await {
+                Ok(answer) => {
+                    if let Some(kept) = &self.kept
+                        && answer.status() != StatusCode::SWITCHING_PROTOCOLS
+                        && !is_last(&answer)
+                    {
+                        keep(&mut kept.lock(), whom, sender);
+                    }
+                    return Ok(answer);
+                }
+                // It was closed while nobody used it.
+                Err(mut error) => match error.take_message().filter(|_| self.kept.is_some()) {
+                    Some(unsent) => request = unsent,
+                    None => return Err(std::io::Error::other(error.into_error())),
+                },
+            }
+        }
+    }
+}
+
+/// A connection there whose last answer has been read.
+fn idle(kept: &mut Vec<Kept>, address: &(String, u16)) -> Option<SendRequest<connect::Sent>> {
+    // Somebody who ends closes what nobody uses, and not before this: so nothing is sent to who does not hear it.
+    kept.retain(|kept| !kept.sender.is_closed() && kept.since.elapsed() < KEPT_FOR);
+    let at = kept.iter().rposition(|kept| kept.whom == *address && kept.sender.is_ready())?;
+    Some(kept.swap_remove(at).sender)
+}
+
+/// Whether the other side says that nothing comes after this answer.
+fn is_last<B>(answer: &http::Response<B>) -> bool {
+    answer.headers().get(CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
+}
+
+fn keep(kept: &mut Vec<Kept>, whom: (String, u16), sender: SendRequest<connect::Sent>) {
+    if kept.len() < MOST_KEPT {
+        kept.push(Kept { whom, sender, since: Instant::now() });
     }
 }
 
@@ -193,6 +292,7 @@ mod tests {
                 tls: Err(String::new()),
                 is_available: false,
                 document: None,
+                kept: None,
             }
         }
     }

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -55,6 +56,15 @@ pub async fn send_to(
     secured: Option<(Arc<ClientConfig>, &str)>,
     request: Request<Sent>,
 ) -> std::io::Result<Response<Incoming>> {
+    open(server, address, secured).await?.send_request(request).await.map_err(Error::other)
+}
+
+/// A connection, open until nobody has its sender any more and the last answer has been read.
+pub async fn open(
+    server: &Arc<Server>,
+    address: (&str, u16),
+    secured: Option<(Arc<ClientConfig>, &str)>,
+) -> std::io::Result<SendRequest<Sent>> {
     let about = |error: Error| Error::new(error.kind(), format!("dial tcp {}: {error}", authority(address)));
     let slow = |_| Error::new(std::io::ErrorKind::TimedOut, "i/o timeout");
     let opening = async {
@@ -66,7 +76,7 @@ pub async fn send_to(
     };
     let opened = tokio::time::timeout(TIMEOUT, opening).await.map_err(slow).and_then(|opened| opened);
     let stream = opened.map_err(about)?;
-    let (mut sender, connection) =
+    let (sender, connection) =
         hyper::client::conn::http1::handshake::<_, Sent>(TokioIo::new(stream)).await.map_err(Error::other)?;
     let shutdown = server.shutdown.clone();
     server.streams.spawn(async move {
@@ -75,7 +85,7 @@ pub async fn send_to(
             () = shutdown.cancelled() => {}
         }
     });
-    sender.send_request(request).await.map_err(Error::other)
+    Ok(sender)
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

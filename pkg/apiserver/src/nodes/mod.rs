@@ -43,14 +43,21 @@ use std::sync::Arc;
 
 /// Whether a request is for somebody else.
 pub fn is_forwarded(target: &Target<'_>) -> bool {
-    let own = [("functions", "invoke"), ("workflows", "run"), ("workflowruns", "approve")];
-    if target.group == "minik8s.io" && own.contains(&(target.resource, target.subresource)) {
+    if is_of_functions(target) {
         return true;
     }
     target.group.is_empty()
         && matches!(
             (target.resource, target.subresource),
             ("pods", "log" | "exec" | "attach" | "portforward" | "proxy") | ("services" | "nodes", "proxy")
+        )
+}
+
+fn is_of_functions(target: &Target<'_>) -> bool {
+    target.group == "minik8s.io"
+        && matches!(
+            (target.resource, target.subresource),
+            ("functions", "invoke" | "log") | ("workflows", "run") | ("workflowruns", "approve")
         )
 }
 
@@ -75,19 +82,24 @@ pub async fn handle(
 ) -> Result<Answer> {
     server.catch_up().await?;
     let target = request.target;
+    if is_of_functions(target) {
+        return match (target.subresource, request.info.verb) {
+            ("invoke" | "run" | "approve", "create") | ("log", "get") => {
+                apiservices::invoke(server, request, body).await
+            }
+            (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
+        };
+    }
     if target.subresource != "log" && request.query.all("dryRun").next().is_some() {
         return Err(ApiError::bad_request("dryRun is not supported"));
     }
-    if !matches!(target.subresource, "log" | "invoke" | "run" | "approve")
-        && !question::nobody_is_asked(server)
-    {
+    if target.subresource != "log" && !question::nobody_is_asked(server) {
         Box::pin(ask_others(server, resource, &request)).await?;
     }
     match (target.subresource, request.info.verb) {
         ("log", "get") => log::handle(server, request).await,
         ("exec" | "attach" | "portforward", "get" | "create") => stream(server, request).await,
         ("proxy", _) => proxy(server, request, body).await,
-        ("invoke" | "run" | "approve", "create") => apiservices::invoke(server, request, body).await,
         (_, verb) => Err(ApiError::method_not_allowed(&resource.kind, verb)),
     }
 }

@@ -252,6 +252,9 @@ fn is_token(secret: &[u8], run: &WorkflowRun, step: i32, given: &str) -> bool {
 }
 
 fn of_api_server(request: &Request) -> Result<(), Refusal> {
+    if request.uri().query().is_some_and(|query| query.contains("dryRun=")) {
+        return Err(bad("dryRun is not supported".to_owned()));
+    }
     match request.extensions().get::<Peer>() {
         Some(peer) if peer.is_front_proxy => Ok(()),
         _ => Err(Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", "only the API server calls this")),

@@ -56,7 +56,7 @@ async fn a_thousand_calls_at_once_from_zero_are_all_answered() {
         ok(&answered, &n.to_string());
     }
     let started = functions.node.started.load(Ordering::Relaxed);
-    assert!((2..=40).contains(&started), "{started} pods for 10 s of work");
+    assert!((2..100).contains(&started), "{started} pods for 10 s of work");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -144,3 +144,56 @@ async fn an_unknown_runtime_is_said_before_anybody_calls() {
     let status = functions.functions().get("old").await.expect("there").status;
     assert_eq!(status.conditions[0].reason, "UnknownRuntime");
 }
+
+/// Bodies, headers, names and sources of those who mean no good: each gets an answer, and the next call works.
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_input_harms_nobody() {
+    let functions = Functions::start().await;
+    let code = "import os\ndef main(params, context):\n    if isinstance(params, dict) and params.get('how') == 'closes':\n        \
+        os.closerange(3, 256)\n    return context['requestId'][:20]\n";
+    functions.register("target", code).await;
+    let caller = functions.caller().await;
+    let works = async || {
+        let answered = caller.call_with("target", "{}", &[("x-request-id", "id-1")]).await;
+        assert_eq!((answered.status, answered.body.as_str()), (StatusCode::OK, "\"id-1\""), "{answered:?}");
+    };
+    works().await;
+    for body in [
+        "[".repeat(100_000),
+        "{\"a\":".repeat(50_000),
+        "\u{0}".repeat(1000),
+        "1e999999".to_owned(),
+        "NaN,".to_owned(),
+    ] {
+        let answered = caller.call("target", &body).await;
+        assert!(matches!(answered.status.as_u16(), 200 | 400), "{answered:?}");
+        works().await;
+    }
+    let bytes = axum::body::Body::from(vec![0xff; 1000]);
+    let answered = caller.send("POST", "default", "target", bytes).await.expect("answered");
+    check(&answered, 400, "NotJSON", &[]);
+    let long = "x".repeat(10_000);
+    let answered = caller.call_with("target", "{}", &[("x-request-id", &long)]).await;
+    assert!(answered.status == StatusCode::OK && !answered.body.contains("xxx"), "{answered:?}");
+    for id in ["] forged", "a b", "\t"] {
+        let answered = caller.call_with("target", "{}", &[("x-request-id", id)]).await;
+        assert!(answered.status == StatusCode::OK && !answered.body.contains(id), "{answered:?}");
+    }
+    // What only knative says cannot be said from outside: another's answer is not to be had so.
+    let forged = [("x-function-call", "stolen"), ("x-function-token", "x"), ("x-function-attempt", "9")];
+    let code = "n = 0\ndef main(params, context):\n    global n\n    n += 1\n    return [n, context['callId'], context['attempt']]\n";
+    functions.register("counted", code).await;
+    assert_eq!(caller.call_with("counted", "{}", &forged).await.body, "[1, \"\", 1]");
+    assert_eq!(caller.call_with("counted", "{}", &forged).await.body, "[2, \"\", 1]");
+    for name in ["..", "%2e%2e", "target%00", "target%2f..", "TARGET", "a".repeat(5000).as_str()] {
+        let answered = caller.send("POST", "default", name, axum::body::Body::empty()).await;
+        assert!(answered.is_none_or(|answered| answered.status.is_client_error()), "{name}");
+    }
+    works().await;
+    let answered = caller.call("target", r#"{"how":"closes"}"#).await;
+    assert!(answered.status.is_server_error(), "{answered:?}");
+    works().await;
+    let large = format!("PAD = '{}'\ndef main(params):\n    return len(PAD)\n", "x".repeat((1 << 20) - 100));
+    functions.register("large", &large).await;
+    assert_eq!(caller.call("large", "").await.body, ((1 << 20) - 100).to_string());
+}

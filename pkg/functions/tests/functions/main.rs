@@ -3,6 +3,9 @@
 
 mod calls;
 mod failures;
+mod images;
+mod load;
 mod node;
+mod promised;
 mod support;
 mod workflows;

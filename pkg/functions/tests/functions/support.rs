@@ -4,8 +4,9 @@ use crate::node::Node;
 use api::kinds::minik8s::Function;
 use axum::body::Body;
 use functions::{Config, Flags, Metrics};
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::Api;
@@ -13,12 +14,13 @@ use kube::api::{Patch, PatchParams, PostParams};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use testing::{TestServer, eventually};
+use testing::{Http, TestServer, eventually};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// All of it.
@@ -60,6 +62,19 @@ pub struct Caller {
 impl Functions {
     /// All of it, running.
     pub async fn start() -> Functions {
+        Functions::start_at([127, 0, 0, 1].into()).await
+    }
+
+    /// All of it, running, with the API server in front: that sends nothing to a loopback address.
+    pub async fn start_behind_the_api_server() -> Functions {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.connect("192.0.2.1:9").expect("a route");
+        let functions = Functions::start_at(socket.local_addr().expect("an address").ip()).await;
+        functions.is_behind_the_api_server().await;
+        functions
+    }
+
+    async fn start_at(address: IpAddr) -> Functions {
         let server = TestServer::start().await;
         let read = |file: &str| std::fs::read_to_string(server.data_dir().join(file)).expect("a file");
         let authority = pki::Authority::load(&read("ca.crt"), &read("ca.key")).expect("the authority");
@@ -68,7 +83,7 @@ impl Functions {
             .expect("a certificate");
         let node = Arc::new(Node::default());
         let running = tokio::spawn(node.clone().run(server.admin()));
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address = SocketAddr::new(address, 0);
         let (metrics, workflows) = (Metrics::default(), functions::workflow::Tally::default());
         let mut functions =
             Functions { server, node, metrics, workflows, address, running: None, _node: running };
@@ -157,6 +172,38 @@ impl Functions {
         .await
     }
 
+    /// Somebody who may do everything, over one connection to the API server.
+    pub async fn multiplexed(&self) -> Http {
+        let kubeconfig = self.server.kubeconfig(self.server.address(), "load", &["system:masters"]);
+        Http::new(client::connect_multiplexed(Some(&kubeconfig), "load").await.expect("connected"))
+    }
+
+    /// Whether nothing runs.
+    pub fn is_idle(&self) -> bool {
+        self.node.running.load(Ordering::Relaxed) == 0
+    }
+
+    /// Lets the API server find it, as the service's endpoint.
+    async fn is_behind_the_api_server(&self) {
+        let http = self.server.http();
+        let _ = http.post("/api/v1/namespaces", &json!({"metadata": {"name": "kube-system"}})).await;
+        let meta = |labels: Value| json!({"name": "knative", "namespace": "kube-system", "labels": labels});
+        let ports = json!([{"name": "https", "port": 443, "protocol": "TCP"}]);
+        let _ = http
+            .post(
+                "/api/v1/namespaces/kube-system/services",
+                &json!({"metadata": meta(json!({})), "spec": {"ports": ports}}),
+            )
+            .await;
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices";
+        let slice = json!({
+            "metadata": meta(json!({"kubernetes.io/service-name": "knative"})), "addressType": "IPv4",
+            "endpoints": [{"addresses": [self.address.ip().to_string()], "conditions": {"ready": true}}],
+            "ports": [{"name": "https", "port": self.address.port(), "protocol": "TCP"}],
+        });
+        let _ = http.post(slices, &slice).await;
+    }
+
     pub fn functions(&self) -> Api<Function> {
         Api::namespaced(self.server.admin(), "default")
     }
@@ -189,10 +236,27 @@ impl Functions {
         Some(Caller { sender, path: |namespace, name| format!("/functions/{namespace}/{name}"), token })
     }
 
+    /// A connection of before HTTP/2, to be written to by hand.
+    pub async fn raw(&self) -> TlsStream<TcpStream> {
+        self.secured(None, b"http/1.1").await.expect("connected")
+    }
+
     async fn connect(
         &self,
         identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
     ) -> Option<SendRequest<Body>> {
+        let stream = self.secured(identity, b"h2").await?;
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        Some(sender)
+    }
+
+    async fn secured(
+        &self,
+        identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+        protocol: &[u8],
+    ) -> Option<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         let authority = std::fs::read(self.server.data_dir().join("ca.crt")).expect("the authority");
         roots.add(CertificateDer::from_pem_slice(&authority).expect("a certificate")).expect("a root");
@@ -203,14 +267,10 @@ impl Functions {
             }
             None => config.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         let stream = TcpStream::connect(self.address).await.ok()?;
         let name = ServerName::try_from("knative.kube-system.svc").expect("a name");
-        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
-        let (sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.ok()?;
-        tokio::spawn(connection);
-        Some(sender)
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()
     }
 }
 
@@ -218,6 +278,12 @@ impl Caller {
     /// Calls a function of the namespace `default`.
     pub async fn call(&self, name: &str, body: &str) -> Answered {
         self.send("POST", "default", name, body.to_owned().into()).await.expect("answered")
+    }
+
+    /// As [`Caller::call`], with headers.
+    pub async fn call_with(&self, name: &str, body: &str, headers: &[(&'static str, &str)]) -> Answered {
+        let body = body.to_owned().into();
+        self.send_with("POST", "default", name, body, headers).await.expect("answered")
     }
 
     /// As [`Caller::call`]; nothing if the connection broke.
@@ -230,10 +296,33 @@ impl Caller {
     }
 
     pub async fn send(&self, method: &str, namespace: &str, name: &str, body: Body) -> Option<Answered> {
+        self.send_with(method, namespace, name, body, &[]).await
+    }
+
+    /// Begins a call of any path; its answer's body comes as it is read.
+    pub async fn begin(&self, method: &str, path: &str, body: Body) -> Option<Response<Incoming>> {
+        let url = format!("https://knative.kube-system.svc{path}");
+        let request = Request::builder().method(method).uri(url).body(body).expect("a request");
+        let mut sender = self.sender.clone();
+        sender.ready().await.ok()?;
+        sender.send_request(request).await.ok()
+    }
+
+    async fn send_with(
+        &self,
+        method: &str,
+        namespace: &str,
+        name: &str,
+        body: Body,
+        headers: &[(&'static str, &str)],
+    ) -> Option<Answered> {
         let url = format!("https://knative.kube-system.svc{}", (self.path)(namespace, name));
         let mut request = Request::builder().method(method).uri(url);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let mut sender = self.sender.clone();
         sender.ready().await.ok()?;

@@ -10,6 +10,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
+/// The label of what belongs to a Function.
+const FUNCTION: &str = "minik8s.io/function";
 const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 
 /// What `rollout history` is told.
@@ -32,7 +34,7 @@ pub struct Revision {
     pub number: i64,
     /// Why, if somebody said so.
     pub cause: Option<String>,
-    /// The template of its pods.
+    /// The template of its pods; of a Function, what its pods are made of.
     pub template: Value,
     /// The object that remembers it.
     pub source: Value,
@@ -70,7 +72,10 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
             continue;
         }
         println!("{named} with revision #{}", found.number);
-        print!("{}", template::describe(&found.template, found.cause.as_deref()));
+        match resource.kind.as_str() {
+            "Function" => print!("{}", template::function(&found.template)),
+            _ => print!("{}", template::describe(&found.template, found.cause.as_deref())),
+        }
         println!();
     }
     Ok(())
@@ -85,10 +90,14 @@ pub async fn revisions(
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let plural = match resource.kind.as_str() {
         "Deployment" => "replicasets",
-        "DaemonSet" | "StatefulSet" => "controllerrevisions",
+        "DaemonSet" | "StatefulSet" | "Function" => "controllerrevisions",
         other => bail!("no history viewer has been implemented for {other:?}"),
     };
-    let labels = object["spec"]["selector"]["matchLabels"].as_object().cloned().unwrap_or_default();
+    let labels = match resource.kind.as_str() {
+        "Function" => json!({FUNCTION: name_of(object)}),
+        _ => object["spec"]["selector"]["matchLabels"].clone(),
+    };
+    let labels = labels.as_object().cloned().unwrap_or_default();
     let selector: Vec<String> =
         labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
     let path = format!(
@@ -115,6 +124,8 @@ fn parse(owner: &str, item: &Value) -> Option<Revision> {
             labels.remove("pod-template-hash");
         }
         (annotations[REVISION].as_str()?.parse().ok()?, template)
+    } else if owner == "Function" {
+        (item["revision"].as_i64()?, item["data"]["spec"].clone())
     } else {
         let mut template = item["data"]["spec"]["template"].clone();
         if let Some(template) = template.as_object_mut() {

@@ -35,6 +35,26 @@ pub fn describe(template: &Value, cause: Option<&str>) -> String {
     text
 }
 
+/// What a revision of a function is made of.
+pub fn function(parts: &Value) -> String {
+    let mut text = String::new();
+    for (field, title) in [("runtime", "Runtime"), ("image", "Image"), ("handler", "Handler")] {
+        if let Some(word) = parts[field].as_str().filter(|word| !word.is_empty()) {
+            let _ = writeln!(text, "  {title}:\t{word}");
+        }
+    }
+    let code = parts["code"].as_str().filter(|code| !code.is_empty()).map(|code| ("Code", code));
+    let files = parts["files"].as_object().into_iter().flatten();
+    let files = files.map(|(name, file)| (name.as_str(), file.as_str().unwrap_or_default()));
+    for (name, file) in code.into_iter().chain(files) {
+        let _ = writeln!(text, "  {name}:");
+        for line in file.lines() {
+            let _ = writeln!(text, "    {line}");
+        }
+    }
+    text
+}
+
 fn none_or(text: &str) -> &str {
     if text.is_empty() { "<none>" } else { text }
 }

@@ -6,6 +6,7 @@ use crate::change::{self, ChangeFlags, DryRun};
 use crate::connection::Connection;
 use crate::select::{ObjectFlags, name_of};
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 /// What `rollout undo` is told.
 #[derive(clap::Args)]
@@ -31,6 +32,10 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
         let revisions = revisions(connection, &resource, &object).await?;
         let target = chosen(&revisions, flags.to_revision)
             .with_context(|| missing(&revisions, flags.to_revision, &kind, name))?;
+        if flags.change.dry_run == DryRun::Client && flags.change.output.is_none() && kind == "function" {
+            print!("{}\n{}", resource.named(name), template::function(&target.template));
+            continue;
+        }
         if flags.change.dry_run == DryRun::Client && flags.change.output.is_none() {
             println!("{} Pod Template:", resource.named(name));
             let text = template::describe(&target.template, target.cause.as_deref());
@@ -39,7 +44,7 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
         }
         let changed =
             change::change(connection, &flags.change, "kubectl-rollout", (&resource, &object), |object| {
-                object["spec"]["template"] = target.template.clone();
+                put_back(&resource.kind, object, &target.template);
                 Ok(())
             })
             .await?;
@@ -51,6 +56,23 @@ pub async fn run(connection: &Connection, flags: Flags) -> Result<()> {
         flags.change.show(&resource, &changed.object, &done)?;
     }
     Ok(())
+}
+
+/// What a Function's revisions are made of; the rest of it stays as it is.
+const PARTS: [&str; 7] = ["runtime", "code", "files", "handler", "image", "port", "template"];
+
+fn put_back(kind: &str, object: &mut Value, template: &Value) {
+    if kind != "Function" {
+        object["spec"]["template"] = template.clone();
+        return;
+    }
+    let Some(spec) = object["spec"].as_object_mut() else { return };
+    for name in PARTS {
+        match template.get(name) {
+            Some(part) => drop(spec.insert(name.to_owned(), part.clone())),
+            None => drop(spec.remove(name)),
+        }
+    }
 }
 
 fn chosen(revisions: &[Revision], wanted: i64) -> Option<&Revision> {
@@ -71,7 +93,15 @@ fn missing(revisions: &[Revision], wanted: i64, kind: &str, name: &str) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::json;
+
+    #[test]
+    fn a_function_gets_its_source_back_and_keeps_the_rest() {
+        let mut function = json!({"spec": {"image": "web", "port": 80, "concurrency": 5}});
+        put_back("Function", &mut function, &json!({"runtime": "python", "code": "x", "handler": "main"}));
+        let spec = json!({"runtime": "python", "code": "x", "handler": "main", "concurrency": 5});
+        assert_eq!(function, json!({"spec": spec}));
+    }
 
     #[test]
     fn without_a_number_the_one_before_is_meant() {

@@ -283,6 +283,7 @@ pub fn kind() -> Kind {
             .short(&["func", "fn"])
             .with_status()
             .with_subresource("invoke", ("", "", "Function"), &["create"])
+            .with_subresource("log", ("", "", "Function"), &["get"])
             .with_generation()
     }
 }

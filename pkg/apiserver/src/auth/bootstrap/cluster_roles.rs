@@ -293,7 +293,7 @@ pub(super) const OWN: &[(&str, &[Terse])] = &[
         &[rule(
             READ,
             "minik8s.io",
-            "dnses,dnses/status,functions,functions/status,workflowruns,workflowruns/status,workflows,\
+            "dnses,dnses/status,functions,functions/log,functions/status,workflowruns,workflowruns/status,workflows,\
              workflows/status,workflowsteps,workflowvalues",
         )],
     ),

@@ -117,7 +117,13 @@ impl Graph<'_> {
         self.nodes.insert(name.clone(), Value::Null);
         self.depth += 1;
         let is_deep = self.depth > 3;
-        let mut node = match self.rng.u8(..if is_deep { 6 } else if self.has_branches { 10 } else { 8 }) {
+        let mut node = match self.rng.u8(..if is_deep {
+            6
+        } else if self.has_branches {
+            10
+        } else {
+            8
+        }) {
             0..=2 => self.task(),
             3 => {
                 json!({"type": "Pass", "value": if self.rng.bool() { json!({"n": 4, "list": [{"n": 2}]}) } else { Value::Null }})
@@ -151,7 +157,8 @@ impl Graph<'_> {
             let result = if self.rng.bool() { "/failed" } else { "" };
             // Of what is no object there is no member to put an error at.
             let result = if node_type == "Task" || node_type == "Choice" { result } else { "" };
-            let errors = if self.has_branches || self.rng.bool() { json!([]) } else { json!([CLASS, "BadInput"]) };
+            let errors =
+                if self.has_branches || self.rng.bool() { json!([]) } else { json!([CLASS, "BadInput"]) };
             node["catch"] = json!([{"next": caught, "result": result, "errors": errors}]);
         }
         self.nodes.insert(name.clone(), node);
