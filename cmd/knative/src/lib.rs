@@ -30,7 +30,8 @@ async fn serve(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let config = Config::from(flags);
     let (metrics, workflows) = (config.metrics.clone(), config.workflows.clone());
     let ended = shutdown.child_token();
-    let health = daemon::serve_health(health, ended.clone(), move || metrics.page() + &workflows.page(), || Ok(()));
+    let health =
+        daemon::serve_health(health, ended.clone(), move || metrics.page() + &workflows.page(), || Ok(()));
     let functions = async {
         let result = functions::run(config, calls, ready, shutdown).await.context("run functions");
         ended.cancel();

@@ -31,8 +31,8 @@ mod run;
 mod runtimes;
 mod scale;
 mod tls;
-pub mod workflow;
 mod triggers;
+pub mod workflow;
 
 pub use config::{Config, Flags};
 pub use metrics::Metrics;

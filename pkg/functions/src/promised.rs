@@ -379,7 +379,12 @@ mod tests {
     #[test]
     fn what_was_answered_is_kept() {
         let check = |body: Bytes| {
-            after(&status("Running", 2), &Ok(Answer { body }), &FunctionAsync::default(), at(0))
+            after(
+                &status("Running", 2),
+                &Ok(Answer { body, is_cold: false }),
+                &FunctionAsync::default(),
+                at(0),
+            )
         };
         let done = check(Bytes::from_static(b"3"));
         assert_eq!((done.phase.as_str(), done.result.as_str(), done.attempts), ("Succeeded", "3", 2));

@@ -80,7 +80,8 @@ pub async fn run(
     // What answers calls goes on for a little after what leads was told to end.
     let (program, activating) = (shutdown.clone(), activator.clone());
     let routes = activator.clone().routes().merge(workflow::routes(workflows.clone()));
-    let leading = Leading { client, config, secret, ready_address, activator: activating, workflows, program };
+    let leading =
+        Leading { client, config, secret, ready_address, activator: activating, workflows, program };
     let (drained, ended) = (CancellationToken::new(), shutdown.child_token());
     let serving = serve(calls, tls, routes, ended.clone(), drained.clone());
     let hearing = hear(ready, activator, ended.clone());
@@ -176,7 +177,12 @@ impl Leading {
 
 impl Leading {
     /// What runs workflows, beside functions.
-    fn runner(&self, informers: &Informers, shared: &Arc<Shared>, drained: &CancellationToken) -> Arc<Runner> {
+    fn runner(
+        &self,
+        informers: &Informers,
+        shared: &Arc<Shared>,
+        drained: &CancellationToken,
+    ) -> Arc<Runner> {
         let parts = RunnerParts {
             client: self.client.clone(),
             workflows: informers.cache(),

@@ -14,4 +14,5 @@ mod seed;
 mod support;
 mod systemd;
 mod verbs;
+mod workflows;
 mod workloads;

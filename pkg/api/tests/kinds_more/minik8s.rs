@@ -177,14 +177,16 @@ fn workflows_lead_somewhere() {
     let workflow = ours(
         "Workflow",
         json!({"startAt": "add", "params": {"x": 1}, "nodes": {
-            "add": {"type": "Task", "next": "judge"},
+            "add": {"type": "Task", "retry": [{}], "next": "judge"},
             "judge": {"type": "Choice", "choices": [
                 {"conditions": [{"variable": "x", "operator": "gt", "value": 5}], "next": "print"},
-                {"conditions": [{"variable": "x", "value": false}], "next": "add"}]},
+                {"conditions": [{"not": {"variable": "x", "value": false}}], "next": "add"}]},
             "print": {}}}),
     );
     assert_eq!(workflow["spec"]["nodes"]["print"], json!({"type": "Task", "function": "print"}));
-    assert_eq!(workflow["spec"]["nodes"]["judge"]["choices"][1]["conditions"][0]["operator"], "eq");
+    let conditions = &workflow["spec"]["nodes"]["judge"]["choices"][1]["conditions"];
+    assert_eq!(conditions[0]["not"]["operator"], "eq");
+    assert_eq!(workflow["spec"]["nodes"]["add"]["retry"][0]["attempts"], 3);
     check_invalid(
         &workflow,
         &[
@@ -192,19 +194,21 @@ fn workflows_lead_somewhere() {
             ("/spec/startAt", json!("nowhere"), "spec.startAt: Not found: \"nowhere\""),
             ("/spec/nodes", json!({}), "spec.nodes: Required value"),
             ("/spec/nodes/add/next", json!("nowhere"), "spec.nodes[add].next: Not found: \"nowhere\""),
-            (
-                "/spec/nodes/add/type",
-                json!("Loop"),
-                "spec.nodes[add].type: Unsupported value: \"Loop\": supported values: \"Choice\", \"Task\"",
-            ),
+            ("/spec/nodes/add/type", json!("Loop"), "spec.nodes[add].type: Unsupported value: \"Loop\""),
             (
                 "/spec/nodes/add/choices",
                 json!([{}]),
-                "spec.nodes[add].choices: Forbidden: only a node of type 'Choice' has choices",
+                "spec.nodes[add].choices: Forbidden: a node of type 'Task' has none",
+            ),
+            (
+                "/spec/nodes/add/input",
+                json!("x"),
+                "spec.nodes[add].input: Invalid value: \"x\": must be a JSON Pointer",
             ),
             ("/spec/nodes/judge/choices", json!([]), "spec.nodes[judge].choices: Required value"),
             ("/spec/nodes/judge/function", json!("f"), "spec.nodes[judge].function: Forbidden"),
             ("/spec/nodes/judge/next", json!("add"), "spec.nodes[judge].next: Forbidden"),
+            ("/spec/nodes/judge/default", json!("nowhere"), "spec.nodes[judge].default: Not found"),
             (
                 "/spec/nodes/judge/choices/0/next",
                 json!("nowhere"),
@@ -225,16 +229,76 @@ fn workflows_lead_somewhere() {
                 json!(null),
                 "spec.nodes[judge].choices[0].conditions[0].value: Required value",
             ),
+            (
+                "/spec/nodes/judge/choices/0/conditions/0/value",
+                json!([1]),
+                "spec.nodes[judge].choices[0].conditions[0].value: Invalid value",
+            ),
+            (
+                "/spec/nodes/judge/choices/0/conditions/0",
+                json!({"variable": "x", "operator": "matches", "value": "("}),
+                "spec.nodes[judge].choices[0].conditions[0].value: Invalid value",
+            ),
+            ("/spec/nodes/judge/choices/0/next", json!("add"), "nothing leads to this node"),
+            ("/spec/nodes/print/next", json!("add"), "goes round for ever"),
+            ("/spec/schedule", json!("now"), "spec.schedule: Invalid value: \"now\""),
+            ("/spec/limits/items", json!(100_000), "spec.limits.items: Invalid value"),
+            ("/spec/params", json!("x".repeat(70_000)), "spec.params: Too long"),
         ],
     );
-    assert_eq!(row(&workflow), "Name=x | Start=add | Nodes=3 | Age=5m");
+    assert_eq!(row(&workflow), "Name=x | Start=add | Nodes=3 | Age=5m | +Schedule=");
+}
+
+#[test]
+fn branches_do_not_hold_themselves() {
+    let workflow = ours(
+        "Workflow",
+        json!({"startAt": "both", "nodes": {
+            "both": {"type": "Parallel", "branches": ["all", "ask"]},
+            "all": {"type": "Map", "each": "one"}, "one": {"job": {"template": {"spec": {"containers": [
+                {"name": "c", "image": "i"}]}}}},
+            "ask": {"type": "Approval", "next": "pause"}, "pause": {"type": "Wait", "seconds": 1, "next": "end"},
+            "end": {"type": "Succeed"}}}),
+    );
+    assert_eq!(workflow["spec"]["nodes"]["all"]["maxConcurrency"], 10);
+    assert!(workflow["spec"]["nodes"]["one"]["function"].is_null(), "a Job calls no function");
+    check_invalid(
+        &workflow,
+        &[
+            ("/spec/nodes/one/next", json!("both"), "its branches lead back to itself"),
+            ("/spec/nodes/one/function", json!("f"), "spec.nodes[one].function: Forbidden"),
+            ("/spec/nodes/both/branches", json!([]), "spec.nodes[both].branches: Required value"),
+            ("/spec/nodes/all/each", json!(""), "spec.nodes[all].each: Required value"),
+            ("/spec/nodes/all/maxConcurrency", json!(65), "spec.nodes[all].maxConcurrency: Invalid value"),
+            ("/spec/nodes/pause/until", json!("/at"), "spec.nodes[pause].until: Forbidden"),
+            ("/spec/nodes/pause/seconds", json!(null), "spec.nodes[pause].seconds: Required value"),
+            ("/spec/nodes/end/catch", json!([{"next": "end"}]), "spec.nodes[end].catch: Forbidden"),
+        ],
+    );
 }
 
 #[test]
 fn runs_do_not_change_and_do_not_come_back() {
     let run = ours("WorkflowRun", json!({"workflow": "w", "params": [1, "two"]}));
     check_invalid(&run, &[("/spec/workflow", json!(""), "spec.workflow: Required value")]);
-    check_update(&run, &[("/spec/params", json!(3), "spec: Invalid value")]);
+    check_update(
+        &run,
+        &[
+            ("/spec/params", json!(3), "spec.params: Invalid value"),
+            ("/spec/suspend", json!(true), ""),
+            ("/spec/cancel", json!(true), ""),
+            ("/spec/redrive", json!(1), ""),
+        ],
+    );
+    let cancelled = with(&with(&run, "/spec/cancel", json!(true)), "/spec/redrive", json!(1));
+    check_update(
+        &cancelled,
+        &[
+            ("/spec/cancel", json!(false), "spec.cancel: Invalid value"),
+            ("/spec/redrive", json!(0), "spec.redrive: Invalid value"),
+            ("/spec", json!({"workflow": "w", "params": [1, "two"], "redrive": 2}), ""),
+        ],
+    );
     check_status(
         &with(&run, "/status", json!({"phase": "Failed"})),
         &[
@@ -244,13 +308,18 @@ fn runs_do_not_change_and_do_not_come_back() {
                 json!("Running"),
                 "status.phase: Invalid value: \"Running\": field is immutable",
             ),
+            ("/status", json!({"phase": "Running", "redrives": 1}), ""),
             ("/status/phase", json!("Lost"), "status.phase: Unsupported value"),
         ],
     );
-    let done = with(&run, "/status", json!({"phase": "Succeeded", "steps": [{}], "output": {"y": 2}}));
+    let done = with(
+        &run,
+        "/status",
+        json!({"phase": "Succeeded", "stepCount": 1, "nodes": ["a", "b"], "output": {"y": 2}}),
+    );
     assert_eq!(
         row(&done),
-        "Name=x | Workflow=w | Status=Succeeded | Steps=1 | Age=5m | +Output={\"y\":2} | +Error="
+        "Name=x | Workflow=w | Status=Succeeded | Node=a + 1 more | Steps=1 | Age=5m | +Output={\"y\":2} | +Error="
     );
 }
 

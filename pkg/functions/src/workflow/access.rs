@@ -63,7 +63,9 @@ impl Permissions {
         }
         let (namespace, name) = account;
         let what = match deed {
-            Deed::Invoke(function) => format!("create resource \"functions/invoke\" of function {function:?}"),
+            Deed::Invoke(function) => {
+                format!("create resource \"functions/invoke\" of function {function:?}")
+            }
             Deed::CreateJob => "create resource \"jobs\" in API group \"batch\"".to_owned(),
         };
         let name = if name.is_empty() { "default" } else { name };

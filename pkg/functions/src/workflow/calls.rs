@@ -49,7 +49,13 @@ impl Attempt {
     pub fn new(run: &WorkflowRun, graph: Arc<WorkflowSpec>, thread: WorkflowThread) -> Attempt {
         let namespace = run.metadata.namespace.clone().unwrap_or_default();
         let account = (namespace, graph.service_account_name.clone());
-        Attempt { run: Key::of(run), uid: run.metadata.uid.clone().unwrap_or_default(), account, graph, thread }
+        Attempt {
+            run: Key::of(run),
+            uid: run.metadata.uid.clone().unwrap_or_default(),
+            account,
+            graph,
+            thread,
+        }
     }
 }
 

@@ -15,7 +15,10 @@ pub fn choose<'a>(node: &'a WorkflowNode, input: &Value) -> Result<&'a str, Fail
         }
     }
     match node.default.as_str() {
-        "" => Err(Failure::new("NoBranch", format!("no branch fits {}, and there is no `default`", shown(input)))),
+        "" => Err(Failure::new(
+            "NoBranch",
+            format!("no branch fits {}, and there is no `default`", shown(input)),
+        )),
         default => Ok(default),
     }
 }
@@ -62,7 +65,10 @@ fn compare(condition: &WorkflowCondition, input: &Value) -> Result<bool, Failure
     })?;
     let unlike = || {
         let (found, wanted) = (shown(found), shown(wanted));
-        Failure::new("UnlikeTypes", format!("{variable:?} is {found}, which cannot be compared ({operator}) with {wanted}"))
+        Failure::new(
+            "UnlikeTypes",
+            format!("{variable:?} is {found}, which cannot be compared ({operator}) with {wanted}"),
+        )
     };
     if operator == "matches" {
         let (Some(text), Some(expression)) = (found.as_str(), wanted.as_str()) else { return Err(unlike()) };
@@ -96,7 +102,8 @@ fn same(one: &Value, other: &Value) -> bool {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
-            let is_there = |(name, value): (&String, &Value)| other.get(name).is_some_and(|own| same(own, value));
+            let is_there =
+                |(name, value): (&String, &Value)| other.get(name).is_some_and(|own| same(own, value));
             one.len() == other.len() && one.iter().all(is_there)
         }
         _ => one == other,

@@ -213,7 +213,8 @@ impl Walk {
     fn begin_step(&mut self, id: i32) {
         let most = self.graph().limits.steps;
         if self.run.step_count >= most {
-            let failure = Failure::new("TooManySteps", format!("the run has made {most} steps (limits.steps)"));
+            let failure =
+                Failure::new("TooManySteps", format!("the run has made {most} steps (limits.steps)"));
             return self.run_failed(id, &failure);
         }
         self.run.step_count += 1;
@@ -268,7 +269,11 @@ impl Walk {
             (None, true) => match at(input, &node.until, "until")? {
                 Value::Number(number) => return seconds(number.as_f64().unwrap_or_default()),
                 Value::String(text) => text,
-                other => return Err(bad(format!("`until` leads to {other}, which is neither a time nor a number"))),
+                other => {
+                    return Err(bad(format!(
+                        "`until` leads to {other}, which is neither a time nor a number"
+                    )));
+                }
             },
             (None, false) => &node.until,
         };
@@ -372,7 +377,15 @@ impl Walk {
             };
             let new = self.run.threads.iter().map(|thread| thread.id).max().unwrap_or_default() + 1;
             let state = "Held".to_owned();
-            let thread = WorkflowThread { id: new, parent: Some(id), index: begun, node: first, state, input, ..WorkflowThread::default() };
+            let thread = WorkflowThread {
+                id: new,
+                parent: Some(id),
+                index: begun,
+                node: first,
+                state,
+                input,
+                ..WorkflowThread::default()
+            };
             self.run.threads.push(thread);
             self.ready.push_back(new);
             (begun, active) = (begun + 1, active + 1);
@@ -460,8 +473,13 @@ impl Walk {
         let Some(rule) = rule.filter(|rule| so_far < rule.attempts) else { return self.fail(id, failure) };
         thread.retries = so_far;
         let grown = rule.backoff_seconds * rule.factor.powi(so_far - 1);
-        let seconds = if rule.max_backoff_seconds > 0.0 { grown.min(rule.max_backoff_seconds) } else { grown };
-        let part = if rule.jitter { part_of_one(thread.step, thread.attempt, self.run.start_time.as_ref()) } else { 1.0 };
+        let seconds =
+            if rule.max_backoff_seconds > 0.0 { grown.min(rule.max_backoff_seconds) } else { grown };
+        let part = if rule.jitter {
+            part_of_one(thread.step, thread.attempt, self.run.start_time.as_ref())
+        } else {
+            1.0
+        };
         let pause = SignedDuration::try_from_secs_f64((seconds * part).clamp(0.0, 1e8)).unwrap_or_default();
         let until = MicroTime(self.now + pause);
         self.rests(id, "Retrying", Some(until));
@@ -542,7 +560,9 @@ impl Walk {
 
     fn find(&self, step: i32, state: &str, attempt: Option<i32>) -> Option<i32> {
         let is_it = |thread: &&WorkflowThread| {
-            thread.step == step && thread.state == state && attempt.is_none_or(|attempt| thread.attempt == attempt)
+            thread.step == step
+                && thread.state == state
+                && attempt.is_none_or(|attempt| thread.attempt == attempt)
         };
         self.run.threads.iter().find(is_it).map(|thread| thread.id)
     }
@@ -559,10 +579,10 @@ impl Walk {
         self.run.graph.as_ref().expect("copied when the run began")
     }
 
-    pub(super) fn node(&mut self, id: i32) -> WorkflowNode {
-        let name = self.thread(id).node.clone();
+    pub(super) fn node(&self, id: i32) -> WorkflowNode {
+        let thread = self.run.threads.iter().find(|thread| thread.id == id);
         // Checked when the Workflow was stored.
-        self.graph().nodes.get(&name).cloned().unwrap_or_default()
+        thread.and_then(|thread| self.graph().nodes.get(&thread.node)).cloned().unwrap_or_default()
     }
 
     fn after(&self, seconds: i64) -> Option<MicroTime> {
@@ -591,7 +611,10 @@ fn items<'a>(node: &WorkflowNode, picked: &'a Value, most: i32) -> Result<&'a [V
     };
     if items.len() > usize::try_from(most).unwrap_or_default() {
         let count = items.len();
-        return Err(Failure::new("TooManyItems", format!("the list has {count} items, and may have {most} (limits.items)")));
+        return Err(Failure::new(
+            "TooManyItems",
+            format!("the list has {count} items, and may have {most} (limits.items)"),
+        ));
     }
     Ok(items)
 }
@@ -599,7 +622,8 @@ fn items<'a>(node: &WorkflowNode, picked: &'a Value, most: i32) -> Result<&'a [V
 /// A number between 0 and 1 that is always the same for an attempt.
 fn part_of_one(step: i32, attempt: i32, start: Option<&MicroTime>) -> f64 {
     let start = start.map_or(0, |start| start.0.as_microsecond());
-    let mut mixed = (start as u64) ^ (u64::from(step.unsigned_abs()) << 32) ^ u64::from(attempt.unsigned_abs());
+    let mut mixed =
+        (start as u64) ^ (u64::from(step.unsigned_abs()) << 32) ^ u64::from(attempt.unsigned_abs());
     for multiplier in [0xbf58_476d_1ce4_e5b9_u64, 0x94d0_49bb_1331_11eb] {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(multiplier);
     }

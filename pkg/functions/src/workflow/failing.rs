@@ -88,7 +88,8 @@ impl Walk {
         let is_under_way = |thread: &&WorkflowThread| {
             matches!(thread.state.as_str(), "Running" | "Retrying" | "Waiting" | "Approving")
         };
-        let under_way: Vec<i32> = self.run.threads.iter().filter(is_under_way).map(|thread| thread.id).collect();
+        let under_way: Vec<i32> =
+            self.run.threads.iter().filter(is_under_way).map(|thread| thread.id).collect();
         for id in under_way {
             let record = self.record(id, "Cancelled");
             self.run.steps.push(record);
@@ -138,4 +139,3 @@ impl Walk {
         self.run.steps.push(record);
     }
 }
-

@@ -35,7 +35,12 @@ pub fn job_name(run: &WorkflowRun, thread: &WorkflowThread) -> String {
 }
 
 /// The Job of an attempt.
-pub fn job(run: &WorkflowRun, node: &WorkflowNode, thread: &WorkflowThread, input: &Value) -> Result<Job, Failure> {
+pub fn job(
+    run: &WorkflowRun,
+    node: &WorkflowNode,
+    thread: &WorkflowThread,
+    input: &Value,
+) -> Result<Job, Failure> {
     let text = input.to_string();
     if text.len() > MOST_INPUT {
         let message = format!("a Job is given at most {MOST_INPUT} bytes, and its input has {}", text.len());
@@ -43,7 +48,10 @@ pub fn job(run: &WorkflowRun, node: &WorkflowNode, thread: &WorkflowThread, inpu
     }
     let mut metadata = belonging(run, job_name(run, thread));
     let mine = [(STEP, thread.step), (ATTEMPT, thread.attempt)];
-    metadata.labels.get_or_insert_default().extend(mine.map(|(name, number)| (name.to_owned(), number.to_string())));
+    metadata
+        .labels
+        .get_or_insert_default()
+        .extend(mine.map(|(name, number)| (name.to_owned(), number.to_string())));
     let mut spec = node.job.clone().unwrap_or_default();
     let pod = spec.template.spec.get_or_insert_default();
     pod.restart_policy.get_or_insert_with(|| "Never".to_owned());
@@ -58,7 +66,11 @@ pub fn job(run: &WorkflowRun, node: &WorkflowNode, thread: &WorkflowThread, inpu
         let env = container.env.get_or_insert_default();
         for (name, value) in &given {
             if env.iter().all(|variable| variable.name != *name) {
-                env.push(EnvVar { name: (*name).to_owned(), value: Some(value.clone()), ..EnvVar::default() });
+                env.push(EnvVar {
+                    name: (*name).to_owned(),
+                    value: Some(value.clone()),
+                    ..EnvVar::default()
+                });
             }
         }
     }
@@ -100,26 +112,32 @@ pub async fn ensure(client: &Client, job: &Job) -> Result<(), Failure> {
 pub async fn result(client: &Client, job: &Job, is_good: bool) -> Result<Value, Failure> {
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
-    if let Some(said) = job.metadata.annotations.as_ref().and_then(|own| own.get(RESULT)).filter(|_| is_good) {
+    if let Some(said) = job.metadata.annotations.as_ref().and_then(|own| own.get(RESULT)).filter(|_| is_good)
+    {
         return Ok(value_of(said));
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
     let pods = pods.list(&of_job).await.map(|list| list.items).unwrap_or_default();
     let phase = if is_good { "Succeeded" } else { "Failed" };
-    let mut ended: Vec<&Pod> =
-        pods.iter().filter(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)).collect();
+    let mut ended: Vec<&Pod> = pods
+        .iter()
+        .filter(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase))
+        .collect();
     ended.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
     let said = ended.last().and_then(|pod| {
         let states = pod.status.as_ref()?.container_statuses.iter().flatten();
-        let mut messages = states.filter_map(|container| container.state.as_ref()?.terminated.as_ref()?.message.clone());
+        let mut messages =
+            states.filter_map(|container| container.state.as_ref()?.terminated.as_ref()?.message.clone());
         messages.find(|message| !message.trim().is_empty())
     });
     if is_good {
         return Ok(said.map_or(Value::Null, |said| value_of(&said)));
     }
     let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let why = conditions.filter(|condition| condition.type_ == "Failed").find_map(|condition| condition.message.clone());
+    let why = conditions
+        .filter(|condition| condition.type_ == "Failed")
+        .find_map(|condition| condition.message.clone());
     let said = said.map_or_else(String::new, |said| format!(": {}", said.trim()));
     Err(Failure::new("JobFailed", format!("Job {name:?} failed: {}{said}", why.unwrap_or_default())))
 }
@@ -153,16 +171,19 @@ mod tests {
     #[test]
     fn a_job_follows_from_run_step_and_attempt() {
         let thread = WorkflowThread { node: "n".into(), step: 3, attempt: 2, ..WorkflowThread::default() };
-        let node: WorkflowNode = serde_json::from_value(json!({"type": "Task", "job": {"template": {"spec": {"containers": [
+        let node: WorkflowNode =
+            serde_json::from_value(json!({"type": "Task", "job": {"template": {"spec": {"containers": [
             {"name": "c", "image": "i", "env": [{"name": "WORKFLOW_RUN", "value": "own"}]}]}}}}))
-        .expect("a node");
+            .expect("a node");
         let job = job(&run("w-abc"), &node, &thread, &json!({"x": 1})).expect("a job");
         assert_eq!(job.metadata.name.as_deref(), Some("w-abc-3-2"));
         assert_eq!(of_step(&job), Some((3, 2)));
         let pod = job.spec.expect("a spec").template.spec.expect("a pod");
         assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
         let env = pod.containers[0].env.as_ref().expect("env");
-        let value = |name: &str| env.iter().find(|variable| variable.name == name).and_then(|own| own.value.as_deref());
+        let value = |name: &str| {
+            env.iter().find(|variable| variable.name == name).and_then(|own| own.value.as_deref())
+        };
         assert_eq!((value("WORKFLOW_RUN"), value("WORKFLOW_INPUT")), (Some("own"), Some("{\"x\":1}")));
         let long = job_name(&run(&"x".repeat(100)), &thread);
         assert!(long.len() <= 63 && long.ends_with("-3-2"), "{long}");

@@ -63,9 +63,9 @@ pub fn fill(
 
 fn spill_above(most: usize, run: &str, status: &mut WorkflowRunStatus, values: &mut BTreeMap<String, Value>) {
     let mut slot = |value: &mut Value, name: &mut String| {
-        let text = match value {
+        let text = match *value {
             Value::Null | Value::Bool(_) | Value::Number(_) => String::new(),
-            value => value.to_string(),
+            ref other => other.to_string(),
         };
         if text.len() > most {
             *name = value_name(run, &text);

@@ -25,8 +25,8 @@ mod tally;
 
 pub use engine::{Event, Failure, Outcome, advance};
 pub(crate) use routes::{Leading, routes};
-pub(crate) use runner::{Runner, RunnerParts};
 pub use runner::Tap;
+pub(crate) use runner::{Runner, RunnerParts};
 pub use tally::Tally;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::fleet::Refusal;
 use api::kinds::minik8s::{Workflow, WorkflowRun, WorkflowValue};
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::routing::post;
 use client::{AnyCache, Key};
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -56,14 +56,16 @@ pub fn routes(leading: Leading) -> Router {
 async fn run(
     State(leading): State<Leading>,
     Path((namespace, name)): Path<(String, String)>,
-    Query(query): Query<HashMap<String, String>>,
     request: Request,
 ) -> Response<Body> {
     let answered = async {
         of_api_server(&request)?;
         let runner = leader(&leading)?;
+        // Numbers and names, of which nothing is escaped.
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let query: HashMap<&str, &str> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
         let params = body(request).await?;
-        let wait = match query.get("wait") {
+        let wait = match query.get("wait").copied() {
             None => Duration::ZERO,
             Some(text) => Duration::from_secs(text.parse().map_err(|_| {
                 bad(format!("wait={text:?} is no number of seconds: POST …/workflows/{name}/run?wait=60"))
@@ -72,7 +74,7 @@ async fn run(
         let key = Key::new(namespace, name);
         let workflows: Api<Workflow> = Api::namespaced(runner.parts.client.clone(), &key.namespace);
         workflows.get(&key.name).await.map_err(said)?;
-        let wanted = new_run(&key, query.get("name").cloned(), params);
+        let wanted = new_run(&key, query.get("name").map(|name| (*name).to_owned()), params);
         let runs = runner.store.runs(&key.namespace);
         let made = match runs.create(&PostParams::default(), &wanted).await {
             // Who asks again under the same name gets the same run.
@@ -83,7 +85,10 @@ async fn run(
         };
         let made = made.map_err(said)?;
         if made.spec.workflow != key.name {
-            return Err(bad(format!("there is a run of another workflow under that name: {}", made.spec.workflow)));
+            return Err(bad(format!(
+                "there is a run of another workflow under that name: {}",
+                made.spec.workflow
+            )));
         }
         let run = Key::of(&made);
         let ended = ended(&runner, &run, wait.min(LONGEST_WAIT)).await;
@@ -145,7 +150,10 @@ async fn approve(
         let step = waiting_step(&run, body["node"].as_str())?;
         if body["token"] == true {
             let token = token(&runner.parts.secret, &run, step);
-            return Ok((StatusCode::OK, json!({"path": format!("/approvals/{namespace}/{name}/{step}/{token}")})));
+            return Ok((
+                StatusCode::OK,
+                json!({"path": format!("/approvals/{namespace}/{name}/{step}/{token}")}),
+            ));
         }
         give(&runner, &run, step, by, &body).await
     };
@@ -159,7 +167,8 @@ async fn by_token(
 ) -> Response<Body> {
     let answered = async {
         let runner = leader(&leading)?;
-        let wrong = || Refusal::new(StatusCode::FORBIDDEN, "Forbidden", "there is nothing that this token approves");
+        let wrong =
+            || Refusal::new(StatusCode::FORBIDDEN, "Forbidden", "there is nothing that this token approves");
         let run = runner.parts.runs.get(&Key::new(namespace, name)).ok_or_else(wrong)?;
         if !is_token(&runner.parts.secret, &run, step, &given) {
             return Err(wrong());
@@ -243,6 +252,9 @@ fn is_token(secret: &[u8], run: &WorkflowRun, step: i32, given: &str) -> bool {
 }
 
 fn of_api_server(request: &Request) -> Result<(), Refusal> {
+    if request.uri().query().is_some_and(|query| query.contains("dryRun=")) {
+        return Err(bad("dryRun is not supported".to_owned()));
+    }
     match request.extensions().get::<Peer>() {
         Some(peer) if peer.is_front_proxy => Ok(()),
         _ => Err(Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized", "only the API server calls this")),
@@ -251,13 +263,18 @@ fn of_api_server(request: &Request) -> Result<(), Refusal> {
 
 fn leader(leading: &Leading) -> Result<Arc<Runner>, Refusal> {
     leading.read().clone().ok_or_else(|| {
-        Refusal::for_now(StatusCode::SERVICE_UNAVAILABLE, "NotLeading", "this knative does not lead now: try again")
+        Refusal::for_now(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "NotLeading",
+            "this knative does not lead now: try again",
+        )
     })
 }
 
 async fn body(request: Request) -> Result<Value, Refusal> {
     let body = Limited::new(request.into_body(), MOST_BODY).collect().await;
-    let body = body.map_err(|_| bad(format!("the body has more than {MOST_BODY} bytes, or broke off")))?.to_bytes();
+    let body =
+        body.map_err(|_| bad(format!("the body has more than {MOST_BODY} bytes, or broke off")))?.to_bytes();
     if body.is_empty() {
         return Ok(Value::Null);
     }

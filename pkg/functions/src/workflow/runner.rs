@@ -164,7 +164,11 @@ impl Runner {
             () = super::schedules::keep(self) => {}
             () = self.parts.shutdown.cancelled() => {}
         }
-        self.entries.lock().values().flat_map(|entry| entry.under_way.values()).for_each(|(_, end)| end.cancel());
+        self.entries
+            .lock()
+            .values()
+            .flat_map(|entry| entry.under_way.values())
+            .for_each(|(_, end)| end.cancel());
         self.tasks.close();
         self.tasks.wait().await;
     }
@@ -245,7 +249,8 @@ impl Runner {
     async fn work(self: &Arc<Self>, key: &Key) {
         let mut live = self.with(key, |entry| entry.live.take()).flatten();
         loop {
-            let taken = self.with(key, |entry| (std::mem::take(&mut entry.queue), std::mem::take(&mut entry.recorded)));
+            let taken = self
+                .with(key, |entry| (std::mem::take(&mut entry.queue), std::mem::take(&mut entry.recorded)));
             // It was deleted meanwhile.
             let Some((events, recorded)) = taken else { return };
             let mut own = match live.take() {
@@ -307,9 +312,12 @@ impl Runner {
         let graph = live.status.graph.clone().map(Arc::new);
         for thread in running(&live.status) {
             let Some(graph) = &graph else { break };
-            let known = self.with(key, |entry| entry.under_way.get(&thread.step).map(|(attempt, _)| *attempt)).flatten();
+            let known = self
+                .with(key, |entry| entry.under_way.get(&thread.step).map(|(attempt, _)| *attempt))
+                .flatten();
             if known != Some(thread.attempt) && !is_job(graph, thread) {
-                let function = graph.nodes.get(&thread.node).map(|node| node.function.clone()).unwrap_or_default();
+                let function =
+                    graph.nodes.get(&thread.node).map(|node| node.function.clone()).unwrap_or_default();
                 let function = Key::new(key.namespace.clone(), function);
                 let (runner, key) = (self.clone(), key.clone());
                 let event = Event::Lost { step: thread.step, attempt: thread.attempt };
@@ -362,13 +370,17 @@ impl Runner {
         for event in wanted.iter().flatten() {
             has_changed |= self.apply(key, &mut status, event, now);
         }
-        while has_changed && due(&status).is_some_and(|at| at == Timestamp::UNIX_EPOCH) && status.steps.len() < MOST_UNRECORDED {
+        while has_changed
+            && due(&status).is_some_and(|at| at == Timestamp::UNIX_EPOCH)
+            && status.steps.len() < MOST_UNRECORDED
+        {
             self.apply(key, &mut status, &Event::Tick, now);
         }
         if has_changed {
             while live.recording.len() > MOST_UNRECORDED {
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                let recorded = self.with(key, |entry| std::mem::take(&mut entry.recorded)).unwrap_or_default();
+                let recorded =
+                    self.with(key, |entry| std::mem::take(&mut entry.recorded)).unwrap_or_default();
                 live.recording.retain(|step| !recorded.contains(step));
                 live.recorded.extend(recorded);
             }
@@ -443,7 +455,12 @@ impl Runner {
     }
 
     /// What follows from a run's status: calls and Jobs that are to be under way, times, and records.
-    async fn effects(self: &Arc<Self>, key: &Key, live: &mut Live, has_changed: bool) -> Result<(), Unwritten> {
+    async fn effects(
+        self: &Arc<Self>,
+        key: &Key,
+        live: &mut Live,
+        has_changed: bool,
+    ) -> Result<(), Unwritten> {
         self.wheel.set(key, due(&live.status));
         let new: Vec<_> = live
             .status
@@ -494,7 +511,12 @@ impl Runner {
     }
 
     /// Writes records of steps, beside what goes on.
-    fn record(self: &Arc<Self>, key: &Key, live: &mut Live, steps: Vec<api::kinds::minik8s::WorkflowStepSpec>) {
+    fn record(
+        self: &Arc<Self>,
+        key: &Key,
+        live: &mut Live,
+        steps: Vec<api::kinds::minik8s::WorkflowStepSpec>,
+    ) {
         let mut spilled = WorkflowRunStatus { steps, ..WorkflowRunStatus::default() };
         // Their values were stored with the transition.
         super::keep::spill(live.name(), &mut spilled);
@@ -539,7 +561,11 @@ impl Runner {
             let shutdown = runner.parts.shutdown.clone();
             let making = async {
                 if is_job(&graph, &thread) {
-                    return runner.make_job(&run, &graph, &thread).await.err().map(|failure| Outcome { result: Err(failure), is_cold: None });
+                    return runner
+                        .make_job(&run, &graph, &thread)
+                        .await
+                        .err()
+                        .map(|failure| Outcome { result: Err(failure), is_cold: None });
                 }
                 let own = Attempt::new(&run, graph, thread);
                 runner.caller.expect(&own);
@@ -568,9 +594,15 @@ impl Runner {
         }
     }
 
-    async fn make_job(&self, run: &WorkflowRun, graph: &WorkflowSpec, thread: &WorkflowThread) -> Result<(), Failure> {
+    async fn make_job(
+        &self,
+        run: &WorkflowRun,
+        graph: &WorkflowSpec,
+        thread: &WorkflowThread,
+    ) -> Result<(), Failure> {
         let node = &graph.nodes[&thread.node];
-        let account = (run.metadata.namespace.clone().unwrap_or_default(), graph.service_account_name.clone());
+        let account =
+            (run.metadata.namespace.clone().unwrap_or_default(), graph.service_account_name.clone());
         self.permissions.check(&account, &Deed::CreateJob).await?;
         let job = jobs::job(run, node, thread, &super::data::pick(node, &thread.input)?)?;
         jobs::ensure(&self.parts.client, &job).await
@@ -578,19 +610,25 @@ impl Runner {
 
     /// Deletes Jobs of this run that nobody waits for and that have not ended.
     fn end_jobs(self: &Arc<Self>, key: &Key, live: &Live) {
-        let has_jobs = live.status.graph.as_ref().is_some_and(|graph| graph.nodes.values().any(|node| node.job.is_some()));
+        let has_jobs = live
+            .status
+            .graph
+            .as_ref()
+            .is_some_and(|graph| graph.nodes.values().any(|node| node.job.is_some()));
         if !has_jobs {
             return;
         }
-        let wanted: HashSet<(i32, i32)> = running(&live.status).map(|thread| (thread.step, thread.attempt)).collect();
+        let wanted: HashSet<(i32, i32)> =
+            running(&live.status).map(|thread| (thread.step, thread.attempt)).collect();
         let ended = live.status.steps.iter().map(|step| (step.number, step.attempts));
         let ended: HashSet<(i32, i32)> = ended.collect();
         for (step, attempt) in ended.difference(&wanted) {
             let thread = WorkflowThread { step: *step, attempt: *attempt, ..WorkflowThread::default() };
             let name = jobs::job_name(&live.run, &thread);
             let job = self.parts.jobs.get(&Key::new(key.namespace.clone(), name.clone()));
-            let is_cancelled =
-                live.status.steps.iter().any(|own| own.number == *step && matches!(own.phase.as_str(), "Cancelled" | "Failed" | "Caught"));
+            let is_cancelled = live.status.steps.iter().any(|own| {
+                own.number == *step && matches!(own.phase.as_str(), "Cancelled" | "Failed" | "Caught")
+            });
             if is_cancelled && job.is_none_or(|job| jobs::ended(&job).is_none()) {
                 let (client, namespace) = (self.parts.client.clone(), key.namespace.clone());
                 self.tasks.spawn(async move { jobs::delete(&client, &namespace, &name).await });

@@ -115,7 +115,8 @@ async fn sweep(runner: &Arc<Runner>, now: Timestamp) {
     // The garbage collector would find them too, one by one.
     for (namespace, names) in gone {
         for names in names.chunks(50) {
-            let of = kube::api::ListParams::default().labels(&format!("{RUN_LABEL} in ({})", names.join(",")));
+            let of =
+                kube::api::ListParams::default().labels(&format!("{RUN_LABEL} in ({})", names.join(",")));
             let client = &runner.parts.client;
             let steps: Api<api::kinds::minik8s::WorkflowStep> = Api::namespaced(client.clone(), &namespace);
             let values: Api<api::kinds::minik8s::WorkflowValue> = Api::namespaced(client.clone(), &namespace);

@@ -57,11 +57,6 @@ impl Live {
     pub fn name(&self) -> &str {
         self.run.metadata.name.as_deref().unwrap_or_default()
     }
-
-    /// The run's identity.
-    pub fn uid(&self) -> &str {
-        self.run.metadata.uid.as_deref().unwrap_or_default()
-    }
 }
 
 /// Reads and writes. Clones share it.
@@ -85,12 +80,15 @@ impl Store {
     pub async fn load(&self, run: WorkflowRun) -> Result<Live, Unwritten> {
         let mut run = run;
         let mut status = std::mem::take(&mut run.status);
-        let (namespace, name) = (run.metadata.namespace.clone().unwrap_or_default(), run.metadata.name.clone());
+        let (namespace, name) =
+            (run.metadata.namespace.clone().unwrap_or_default(), run.metadata.name.clone());
         let name = name.unwrap_or_default();
         let joins = status.threads.iter().filter_map(|thread| thread.join.as_ref());
         let mut outputs: HashMap<i32, (Value, String)> = HashMap::new();
-        let wanted: HashSet<i32> =
-            joins.flat_map(|join| join.ended.iter().map(|[_, step]| *step)).filter(|step| *step > 0).collect();
+        let wanted: HashSet<i32> = joins
+            .flat_map(|join| join.ended.iter().map(|[_, step]| *step))
+            .filter(|step| *step > 0)
+            .collect();
         let last = status.steps.iter().filter(|step| wanted.contains(&step.number));
         outputs.extend(last.map(|step| (step.number, (step.output.clone(), step.output_ref.clone()))));
         let missing: Vec<i32> = wanted.into_iter().filter(|step| !outputs.contains_key(step)).collect();
@@ -230,4 +228,3 @@ pub fn label_value(name: &str) -> String {
 pub fn step_name(run: &str, step: i32) -> String {
     format!("{run}-{step}")
 }
-

@@ -71,7 +71,11 @@ impl Tally {
         }
         let _ = writeln!(page, "{name}_bucket{{le=\"+Inf\"}} {}", counts.count);
         let _ = writeln!(page, "{name}_sum {}\n{name}_count {}", counts.seconds, counts.count);
-        let _ = writeln!(page, "# TYPE workflow_conflicts_total counter\nworkflow_conflicts_total {}", counts.conflicts);
+        let _ = writeln!(
+            page,
+            "# TYPE workflow_conflicts_total counter\nworkflow_conflicts_total {}",
+            counts.conflicts
+        );
         page
     }
 }

@@ -85,7 +85,8 @@ impl Functions {
         let running = tokio::spawn(node.clone().run(server.admin()));
         let address = SocketAddr::new(address, 0);
         let (metrics, workflows) = (Metrics::default(), functions::workflow::Tally::default());
-        let mut functions = Functions { server, node, metrics, workflows, address, running: None, _node: running };
+        let mut functions =
+            Functions { server, node, metrics, workflows, address, running: None, _node: running };
         functions.restart().await;
         functions
     }
@@ -115,7 +116,11 @@ impl Functions {
         ]
         .map(str::to_owned);
         let flags = <Flags as clap::Parser>::try_parse_from(flags).expect("flags");
-        let config = Config { metrics: self.metrics.clone(), workflows: self.workflows.clone(), ..Config::from(flags) };
+        let config = Config {
+            metrics: self.metrics.clone(),
+            workflows: self.workflows.clone(),
+            ..Config::from(flags)
+        };
         let shutdown = CancellationToken::new();
         let ends = shutdown.clone();
         let running =

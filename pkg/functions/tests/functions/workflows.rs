@@ -39,7 +39,8 @@ impl Functions {
 
     /// The run, as soon as it has ended and every step has its record.
     async fn ended(&self, name: &str) -> WorkflowRun {
-        let is_over = |run: &WorkflowRun| run.status.has_ended() && run.status.recorded == run.status.step_count;
+        let is_over =
+            |run: &WorkflowRun| run.status.has_ended() && run.status.recorded == run.status.step_count;
         self.run_until(name, &format!("run {name} ends"), is_over).await
     }
 
@@ -64,7 +65,9 @@ impl Functions {
     /// What a person says to a run, as the API server hands it on.
     async fn says(&self, run: &str, body: Value) -> (StatusCode, String) {
         let mut caller = self.caller().await;
-        caller.path = |namespace, name| format!("/apis/minik8s.io/v1/namespaces/{namespace}/workflowruns/{name}/approve");
+        caller.path = |namespace, name| {
+            format!("/apis/minik8s.io/v1/namespaces/{namespace}/workflowruns/{name}/approve")
+        };
         let answered = caller.call(run, &body.to_string()).await;
         (answered.status, answered.body)
     }
@@ -89,7 +92,9 @@ async fn a_choice_takes_each_of_its_branches_from_zero() {
     let functions = Functions::start().await;
     functions.register("add", ADD).await;
     for name in ["big", "middle", "small"] {
-        functions.register(name, &format!("def main(params):\n    return ['{name}', params['result']]\n")).await;
+        functions
+            .register(name, &format!("def main(params):\n    return ['{name}', params['result']]\n"))
+            .await;
     }
     functions.workflow("sum", three_branches()).await;
     assert_eq!(functions.node.started.load(Ordering::Relaxed), 0, "nothing runs before a run");
@@ -99,15 +104,28 @@ async fn a_choice_takes_each_of_its_branches_from_zero() {
     let records = functions.records("middle").await;
     let shown: Vec<_> = records.iter().map(|step| (step.spec.node.as_str(), step.spec.is_cold)).collect();
     assert_eq!(shown, [("add", Some(true)), ("compare", None), ("middle", Some(true))]);
-    assert_eq!((&records[0].spec.input, &records[0].spec.output), (&json!({"x": 1, "y": 2}), &json!({"result": 3})));
+    assert_eq!(
+        (&records[0].spec.input, &records[0].spec.output),
+        (&json!({"x": 1, "y": 2}), &json!({"result": 3}))
+    );
     assert_eq!(records[1].spec.chose, "middle");
     let none = functions.ran("sum", "none", json!({"x": -1, "y": 0})).await;
     assert_eq!(none.status.reason, "NoBranch");
-    assert_eq!(none.status.error, "node \"compare\": no branch fits {\"result\":-1}, and there is no `default`");
+    assert_eq!(
+        none.status.error,
+        "node \"compare\": no branch fits {\"result\":-1}, and there is no `default`"
+    );
     let unlike = functions.ran("sum", "unlike", json!({"x": "a", "y": "b"})).await;
-    assert!(unlike.status.error.contains("\"ab\", which cannot be compared (gt) with 10"), "{}", unlike.status.error);
+    assert!(
+        unlike.status.error.contains("\"ab\", which cannot be compared (gt) with 10"),
+        "{}",
+        unlike.status.error
+    );
     let page = functions.workflows.page();
-    assert!(page.contains("workflow_runs_total{namespace=\"default\",workflow=\"sum\",phase=\"Succeeded\"} 3"), "{page}");
+    assert!(
+        page.contains("workflow_runs_total{namespace=\"default\",workflow=\"sum\",phase=\"Succeeded\"} 3"),
+        "{page}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,7 +219,8 @@ async fn runs_are_approved_suspended_cancelled_and_redriven() {
         )
         .await;
     functions.start_run("ask", "yes", json!({"x": 1})).await;
-    let waits = |run: &WorkflowRun| run.status.threads.first().is_some_and(|thread| thread.state == "Approving");
+    let waits =
+        |run: &WorkflowRun| run.status.threads.first().is_some_and(|thread| thread.state == "Approving");
     functions.run_until("yes", "it waits", waits).await;
     let (status, _) = functions.says("yes", json!({"value": 7})).await;
     assert_eq!(status, StatusCode::OK);
@@ -219,7 +238,10 @@ async fn runs_are_approved_suspended_cancelled_and_redriven() {
     let wrong = format!("{}0", &path[..path.len() - 1]);
     let wrong = if wrong == path { format!("{}1", &path[..path.len() - 1]) } else { wrong };
     assert_eq!(stranger.call(&wrong, "{}").await.status, StatusCode::FORBIDDEN);
-    assert_eq!(stranger.call(&path, r#"{"approved": false, "reason": "too dear"}"#).await.status, StatusCode::OK);
+    assert_eq!(
+        stranger.call(&path, r#"{"approved": false, "reason": "too dear"}"#).await.status,
+        StatusCode::OK
+    );
     let run = functions.ended("no").await;
     assert_eq!(run.status.error, "node \"ask\": a token did not approve: too dear");
     functions.wants("no", json!({"redrive": 1})).await;
@@ -246,7 +268,10 @@ async fn a_run_may_what_its_service_account_may() {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "poor"}});
     functions.server.http().post("/api/v1/namespaces/default/serviceaccounts", &account).await.expect(201);
     functions
-        .workflow("poor", json!({"startAt": "echo", "serviceAccountName": "poor", "nodes": {"echo": {"type": "Task"}}}))
+        .workflow(
+            "poor",
+            json!({"startAt": "echo", "serviceAccountName": "poor", "nodes": {"echo": {"type": "Task"}}}),
+        )
         .await;
     let run = functions.ran("poor", "poor", json!(1)).await;
     assert_eq!(run.status.reason, "Forbidden");
@@ -254,7 +279,11 @@ async fn a_run_may_what_its_service_account_may() {
     let job = json!({"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
     functions.workflow("job", json!({"startAt": "j", "nodes": {"j": {"type": "Task", "job": job}}})).await;
     let run = functions.ran("job", "job", json!(1)).await;
-    assert!(run.status.reason == "Forbidden" && run.status.error.contains("\"jobs\""), "{}", run.status.error);
+    assert!(
+        run.status.reason == "Forbidden" && run.status.error.contains("\"jobs\""),
+        "{}",
+        run.status.error
+    );
     let missing = functions.ran("nothing", "nothing", Value::Null).await;
     assert_eq!(missing.status.error, "workflows.minik8s.io \"nothing\" not found");
 }
@@ -269,11 +298,15 @@ async fn a_step_may_be_a_job_and_its_last_words_are_the_output() {
     functions.server.http().post(bindings, &binding).await.expect(201);
     let job = json!({"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
     functions
-        .workflow("job", json!({"startAt": "j", "nodes": {"j": {"type": "Task", "job": job, "result": "/made"}}}))
+        .workflow(
+            "job",
+            json!({"startAt": "j", "nodes": {"j": {"type": "Task", "job": job, "result": "/made"}}}),
+        )
         .await;
     functions.start_run("job", "job", json!({"x": 1})).await;
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(functions.server.admin(), "default");
-    let made = eventually("the job is there", || async { jobs.get_opt("job-1-1").await.expect("an answer") }).await;
+    let made =
+        eventually("the job is there", || async { jobs.get_opt("job-1-1").await.expect("an answer") }).await;
     let made = serde_json::to_value(made).expect("JSON");
     let env = made["spec"]["template"]["spec"]["containers"][0]["env"].as_array().expect("env").clone();
     assert!(env.contains(&json!({"name": "WORKFLOW_INPUT", "value": "{\"x\":1}"})), "{env:?}");
@@ -296,7 +329,10 @@ async fn whoever_writes_a_run_meanwhile_does_not_make_a_step_twice() {
     functions.register("count", &counting(&file)).await;
     let node = |next: &str| json!({"type": "Task", "function": "count", "inputs": {}, "value": null, "result": "/last", "next": next});
     functions
-        .workflow("w", json!({"startAt": "a", "nodes": {"a": node("b"), "b": node("c"), "c": node("d"), "d": node("")}}))
+        .workflow(
+            "w",
+            json!({"startAt": "a", "nodes": {"a": node("b"), "b": node("c"), "c": node("d"), "d": node("")}}),
+        )
         .await;
     functions.start_run("w", "r", json!({"s": 0.2})).await;
     let mut count = 0;
@@ -313,7 +349,9 @@ async fn whoever_writes_a_run_meanwhile_does_not_make_a_step_twice() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_values_are_kept_beside_the_run_and_found_after_a_restart() {
     let mut functions = Functions::start().await;
-    functions.register("large", "def main(params):\n    return {'text': 'x' * 100000, 'n': params['n']}\n").await;
+    functions
+        .register("large", "def main(params):\n    return {'text': 'x' * 100000, 'n': params['n']}\n")
+        .await;
     functions.register("length", "def main(params):\n    return len(params['text']) + params['n']\n").await;
     functions
         .workflow(
@@ -334,12 +372,22 @@ async fn large_values_are_kept_beside_the_run_and_found_after_a_restart() {
 async fn a_call_starts_a_run_and_gets_what_came_of_it() {
     let functions = Functions::start().await;
     functions.register("echo", ECHO).await;
-    functions.workflow("w", json!({"startAt": "echo", "limits": {"parallelRuns": 1}, "nodes": {"echo": {"type": "Task"}}})).await;
+    functions
+        .workflow(
+            "w",
+            json!({"startAt": "echo", "limits": {"parallelRuns": 1}, "nodes": {"echo": {"type": "Task"}}}),
+        )
+        .await;
     let mut caller = functions.caller().await;
-    caller.path = |namespace, name| format!("/apis/minik8s.io/v1/namespaces/{namespace}/workflows/{name}/run?wait=20&name=once");
+    caller.path = |namespace, name| {
+        format!("/apis/minik8s.io/v1/namespaces/{namespace}/workflows/{name}/run?wait=20&name=once")
+    };
     let answered = caller.call("w", r#"{"x": 1}"#).await;
     let said: Value = serde_json::from_str(&answered.body).expect("JSON");
-    assert_eq!((answered.status, &said), (StatusCode::OK, &json!({"run": "once", "phase": "Succeeded", "output": {"x": 1}})));
+    assert_eq!(
+        (answered.status, &said),
+        (StatusCode::OK, &json!({"run": "once", "phase": "Succeeded", "output": {"x": 1}}))
+    );
     let again = caller.call("w", r#"{"x": 2}"#).await;
     assert_eq!(again.body, answered.body, "the same name is the same run");
     assert_eq!(caller.call("nothing", "{}").await.status, StatusCode::NOT_FOUND);

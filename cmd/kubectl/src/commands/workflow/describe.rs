@@ -1,6 +1,6 @@
 //! `kubectl workflow describe`: a run and its steps.
 
-use super::{Connection, ClusterFlags, find, name_of, path, phase, steps, took};
+use super::{ClusterFlags, Connection, find, name_of, path, phase, steps, took};
 use anyhow::Result;
 use serde_json::Value;
 
@@ -35,7 +35,8 @@ pub async fn run(cluster: &ClusterFlags, name: &str) -> Result<()> {
     print!("{}", cli::table(&rows));
     let steps = steps(&connection, &run).await?;
     println!("Steps:");
-    let mut rows = vec![["  #", "NODE", "TYPE", "STATUS", "ATTEMPTS", "START", "TOOK"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["  #", "NODE", "TYPE", "STATUS", "ATTEMPTS", "START", "TOOK"].map(str::to_owned).to_vec()];
     for step in &steps {
         rows.push(row(step));
     }

@@ -60,7 +60,9 @@ pub async fn follow(connection: &Connection, name: &str) -> Result<ExitCode> {
         }
         run = connection.get(&path(connection, "workflowruns", Some(name))).await?;
         if phase(&run) == "Pending" && began.elapsed() > PATIENCE {
-            bail!("run {name:?} has not begun: other runs of its workflow may be before it (limits.parallelRuns), or knative does not run: kubectl -n kube-system get pods");
+            bail!(
+                "run {name:?} has not begun: other runs of its workflow may be before it (limits.parallelRuns), or knative does not run: kubectl -n kube-system get pods"
+            );
         }
     }
 }
@@ -163,7 +165,8 @@ async fn ended(connection: &Connection, run: &Value) -> Result<ExitCode> {
         let output = match status["outputRef"].as_str() {
             None => status["output"].clone(),
             Some(value) => {
-                connection.get(&path(connection, "workflowvalues", Some(value))).await?["spec"]["value"].clone()
+                connection.get(&path(connection, "workflowvalues", Some(value))).await?["spec"]["value"]
+                    .clone()
             }
         };
         println!("workflowrun.minik8s.io/{name} succeeded in {}\n{output}", took(status));
@@ -172,7 +175,9 @@ async fn ended(connection: &Connection, run: &Value) -> Result<ExitCode> {
     let why = status["error"].as_str().unwrap_or_default();
     let verb = if phase(run) == "Failed" { "failed" } else { "was cancelled" };
     eprintln!("workflowrun.minik8s.io/{name} {verb}: {}", cli::plain(why));
-    eprintln!("kubectl workflow describe {name} shows every step; kubectl workflow redrive {name} goes on from there");
+    eprintln!(
+        "kubectl workflow describe {name} shows every step; kubectl workflow redrive {name} goes on from there"
+    );
     Ok(ExitCode::FAILURE)
 }
 

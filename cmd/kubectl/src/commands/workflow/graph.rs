@@ -36,7 +36,8 @@ pub async fn run(cluster: &ClusterFlags, flags: &Flags) -> Result<()> {
         }
         (None, None) => bail!("name a workflow, or a file: kubectl workflow graph -f flow.yaml"),
     };
-    let text = if flags.mermaid { mermaid(&workflow["spec"]) } else { text(&workflow["spec"], |_| String::new()) };
+    let text =
+        if flags.mermaid { mermaid(&workflow["spec"]) } else { text(&workflow["spec"], |_| String::new()) };
     print!("{text}");
     Ok(())
 }
@@ -46,8 +47,10 @@ pub fn text(spec: &Value, sign: impl Fn(&str) -> String) -> String {
     let mut rows = Vec::new();
     for (name, depth) in order(spec) {
         let node = &spec["nodes"][&name];
-        let leads: Vec<String> =
-            edges(node).into_iter().map(|(label, to)| format!("{label}{}{to}", if label.is_empty() { "" } else { " " })).collect();
+        let leads: Vec<String> = edges(node)
+            .into_iter()
+            .map(|(label, to)| format!("{label}{}{to}", if label.is_empty() { "" } else { " " }))
+            .collect();
         let indent = "  ".repeat(depth);
         let what = match node["type"].as_str().unwrap_or("Task") {
             "Task" if node["job"].is_object() => "Task (Job)".to_owned(),
@@ -61,7 +64,9 @@ pub fn text(spec: &Value, sign: impl Fn(&str) -> String) -> String {
 fn mermaid(spec: &Value) -> String {
     let mut text = "flowchart TD\n".to_owned();
     let nodes = order(spec);
-    let id = |name: &str| nodes.iter().position(|(own, _)| own == name).map(|at| format!("n{at}")).unwrap_or_default();
+    let id = |name: &str| {
+        nodes.iter().position(|(own, _)| own == name).map(|at| format!("n{at}")).unwrap_or_default()
+    };
     for (name, _) in &nodes {
         let node = &spec["nodes"][name];
         let (open, close) = match node["type"].as_str() {
@@ -96,7 +101,13 @@ fn order(spec: &Value) -> Vec<(String, usize)> {
     found
 }
 
-fn visit(spec: &Value, name: &str, depth: usize, seen: &mut HashSet<String>, found: &mut Vec<(String, usize)>) {
+fn visit(
+    spec: &Value,
+    name: &str,
+    depth: usize,
+    seen: &mut HashSet<String>,
+    found: &mut Vec<(String, usize)>,
+) {
     let node = &spec["nodes"][name];
     if !node.is_object() || !seen.insert(name.to_owned()) {
         return;
@@ -127,7 +138,8 @@ fn edges(node: &Value) -> Vec<(String, String)> {
         edges.push(("each →".to_owned(), end(&node["each"])));
     }
     for choice in list("choices") {
-        let conditions: Vec<String> = choice["conditions"].as_array().into_iter().flatten().map(condition).collect();
+        let conditions: Vec<String> =
+            choice["conditions"].as_array().into_iter().flatten().map(condition).collect();
         let label = if conditions.is_empty() { "otherwise".to_owned() } else { conditions.join(" and ") };
         edges.push((format!("{label} →"), end(&choice["next"])));
     }
@@ -139,7 +151,8 @@ fn edges(node: &Value) -> Vec<(String, String)> {
         edges.push(("→".to_owned(), end(&node["next"])));
     }
     for caught in list("catch") {
-        let errors: Vec<&str> = caught["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let errors: Vec<&str> =
+            caught["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let errors = if errors.is_empty() { "any error".to_owned() } else { errors.join(", ") };
         edges.push((format!("on {errors} →"), end(&caught["next"])));
     }
@@ -148,7 +161,8 @@ fn edges(node: &Value) -> Vec<(String, String)> {
 
 fn condition(condition: &Value) -> String {
     let list = |field: &str, word: &str| {
-        let all: Vec<String> = condition[field].as_array().into_iter().flatten().map(self::condition).collect();
+        let all: Vec<String> =
+            condition[field].as_array().into_iter().flatten().map(self::condition).collect();
         (!all.is_empty()).then(|| format!("({})", all.join(word)))
     };
     if condition["not"].is_object() {

@@ -29,13 +29,21 @@ pub async fn run(cluster: &ClusterFlags, name: &str) -> Result<()> {
         lines.iter().for_each(|line| println!("{}", cli::plain(line)));
     }
     if !any {
-        eprintln!("No step has written anything, or its pod is gone: kubectl workflow describe {} shows errors", name_of(&run));
+        eprintln!(
+            "No step has written anything, or its pod is gone: kubectl workflow describe {} shows errors",
+            name_of(&run)
+        );
     }
     Ok(())
 }
 
 /// Lines that a call has written, which begin with its request, in pods that there still are.
-async fn of_function(connection: &Connection, run: &Value, step: &Value, function: &str) -> Result<Vec<String>> {
+async fn of_function(
+    connection: &Connection,
+    run: &Value,
+    step: &Value,
+    function: &str,
+) -> Result<Vec<String>> {
     let start = format!("[{}-{}-", name_of(run), step["number"]);
     let mut lines = Vec::new();
     for text in logs(connection, &format!("minik8s.io%2Ffunction%3D{function}")).await? {

@@ -44,13 +44,17 @@ pub enum Command {
     /// Go on with a run where it failed or was cancelled. What had succeeded is not done again.
     Redrive(RunName),
     /// Give the answer that a run waits for.
-    #[command(after_help = "Examples:\n  kubectl workflow approve order-x7k2p\n  kubectl workflow approve order-x7k2p --reject --reason 'too dear'")]
+    #[command(
+        after_help = "Examples:\n  kubectl workflow approve order-x7k2p\n  kubectl workflow approve order-x7k2p --reject --reason 'too dear'"
+    )]
     Approve(ApproveFlags),
     /// Check files without a cluster.
     #[command(after_help = "Example:\n  kubectl workflow validate -f flow.yaml")]
     Validate(validate::Flags),
     /// Draw the graph of a workflow, as text or as Mermaid.
-    #[command(after_help = "Examples:\n  kubectl workflow graph sum\n  kubectl workflow graph -f flow.yaml --mermaid")]
+    #[command(
+        after_help = "Examples:\n  kubectl workflow graph sum\n  kubectl workflow graph -f flow.yaml --mermaid"
+    )]
     Graph(graph::Flags),
 }
 
@@ -110,13 +114,16 @@ pub async fn run(cluster: &ClusterFlags, command: Command) -> Result<ExitCode> {
         Command::Logs(run) => logs::run(cluster, &run.run).await?,
         Command::Approve(flags) => approve(cluster, flags).await?,
         Command::Cancel(run) => {
-            change(cluster, &run.run, "cancelled", |run| refused_if_ended(run, json!({"cancel": true}))).await?;
+            change(cluster, &run.run, "cancelled", |run| refused_if_ended(run, json!({"cancel": true})))
+                .await?;
         }
         Command::Suspend(run) => {
-            change(cluster, &run.run, "suspended", |run| refused_if_ended(run, json!({"suspend": true}))).await?;
+            change(cluster, &run.run, "suspended", |run| refused_if_ended(run, json!({"suspend": true})))
+                .await?;
         }
         Command::Resume(run) => {
-            change(cluster, &run.run, "resumed", |run| refused_if_ended(run, json!({"suspend": false}))).await?;
+            change(cluster, &run.run, "resumed", |run| refused_if_ended(run, json!({"suspend": false})))
+                .await?;
         }
         Command::Redrive(run) => change(cluster, &run.run, "redriven", redrive).await?,
     }
@@ -134,7 +141,9 @@ async fn start(cluster: &ClusterFlags, flags: RunFlags) -> Result<ExitCode> {
         .unwrap_or_default();
     if let Err(error) = connection.get(&path(&connection, "workflows", Some(&workflow))).await {
         if is_not_found(&error) {
-            bail!("there is no workflow {workflow:?}: kubectl apply -f FILE stores one, kubectl get workflows shows them");
+            bail!(
+                "there is no workflow {workflow:?}: kubectl apply -f FILE stores one, kubectl get workflows shows them"
+            );
         }
         return Err(error);
     }
@@ -151,7 +160,12 @@ async fn start(cluster: &ClusterFlags, flags: RunFlags) -> Result<ExitCode> {
 }
 
 /// Makes a run.
-async fn create(connection: &Connection, workflow: &str, params: &Value, name: Option<&str>) -> Result<Value> {
+async fn create(
+    connection: &Connection,
+    workflow: &str,
+    params: &Value,
+    name: Option<&str>,
+) -> Result<Value> {
     let mut run = json!({
         "apiVersion": "minik8s.io/v1", "kind": "WorkflowRun",
         "metadata": {"labels": {"minik8s.io/workflow": workflow.chars().take(63).collect::<String>()}},
@@ -178,11 +192,13 @@ async fn list(connection: &Connection, workflow: Option<&str>) -> Result<()> {
         return Ok(());
     }
     runs.sort_by_key(|run| std::cmp::Reverse(created(run)));
-    let mut rows = vec![["NAME", "WORKFLOW", "STATUS", "NODE", "STEPS", "TOOK", "AGE"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["NAME", "WORKFLOW", "STATUS", "NODE", "STEPS", "TOOK", "AGE"].map(str::to_owned).to_vec()];
     let now = jiff::Timestamp::now();
     for run in &runs {
         let status = &run["status"];
-        let nodes: Vec<&str> = status["nodes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let nodes: Vec<&str> =
+            status["nodes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         rows.push(vec![
             name_of(run).to_owned(),
             run["spec"]["workflow"].as_str().unwrap_or_default().to_owned(),
@@ -228,7 +244,9 @@ fn redrive(run: &Value) -> Result<Value> {
             Ok(json!({"redrive": before + 1, "cancel": null}))
         }
         "Succeeded" => bail!("run {:?} has succeeded: kubectl workflow run starts another one", name_of(run)),
-        phase => bail!("run {:?} is {phase}: only what has failed or was cancelled is redriven", name_of(run)),
+        phase => {
+            bail!("run {:?} is {phase}: only what has failed or was cancelled is redriven", name_of(run))
+        }
     }
 }
 
@@ -244,7 +262,8 @@ async fn approve(cluster: &ClusterFlags, flags: ApproveFlags) -> Result<()> {
         body["reason"] = reason.clone().into();
     }
     if let Some(value) = &flags.value {
-        body["value"] = serde_json::from_str(value).context("--value is not JSON: for example --value '\"fine\"'")?;
+        body["value"] =
+            serde_json::from_str(value).context("--value is not JSON: for example --value '\"fine\"'")?;
     }
     if flags.token {
         body["token"] = true.into();
@@ -268,14 +287,19 @@ async fn find(connection: &Connection, name: &str) -> Result<Value> {
     }
     let of = format!("{}?fieldSelector=spec.workflow%3D{name}", path(connection, "workflowruns", None));
     let newest = items(connection.get(&of).await?).into_iter().max_by_key(created);
-    newest.with_context(|| format!("there is no run {name:?}, nor one of a workflow of that name: kubectl workflow list"))
+    newest.with_context(|| {
+        format!("there is no run {name:?}, nor one of a workflow of that name: kubectl workflow list")
+    })
 }
 
 /// The steps of a run that have a record, by their number.
 async fn steps(connection: &Connection, run: &Value) -> Result<Vec<Value>> {
     let label: String = name_of(run).chars().take(63).collect();
     let label = label.trim_end_matches(['-', '.']);
-    let of = format!("{}?labelSelector=minik8s.io%2Fworkflow-run%3D{label}", path(connection, "workflowsteps", None));
+    let of = format!(
+        "{}?labelSelector=minik8s.io%2Fworkflow-run%3D{label}",
+        path(connection, "workflowsteps", None)
+    );
     let uid = &run["metadata"]["uid"];
     let records = items(connection.get(&of).await?);
     let own = records.into_iter().filter(|step| step["metadata"]["ownerReferences"][0]["uid"] == *uid);

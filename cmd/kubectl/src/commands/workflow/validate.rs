@@ -130,7 +130,9 @@ pub async fn warn_of_missing(connection: &Connection, workflow: &Value) -> Resul
     for function in functions {
         match connection.get(&path(connection, "functions", Some(function))).await {
             Err(error) if is_not_found(&error) => {
-                eprintln!("Warning: there is no function {function:?} yet: kubectl register {function}.py stores one");
+                eprintln!(
+                    "Warning: there is no function {function:?} yet: kubectl register {function}.py stores one"
+                );
             }
             // Whoever may not look is not told.
             _ => {}

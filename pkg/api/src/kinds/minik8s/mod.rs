@@ -26,8 +26,8 @@ pub use function::{
 pub use function_call::{FunctionCall, FunctionCallSpec, FunctionCallStatus};
 pub use type_meta::{ApiVersion, KindName};
 pub use workflow::{
-    Workflow, WorkflowCatch, WorkflowChoice, WorkflowCondition, WorkflowLimits, WorkflowNode, WorkflowRetention,
-    WorkflowRetry, WorkflowSpec,
+    Workflow, WorkflowCatch, WorkflowChoice, WorkflowCondition, WorkflowLimits, WorkflowNode,
+    WorkflowRetention, WorkflowRetry, WorkflowSpec,
 };
 pub use workflow_run::{WorkflowJoin, WorkflowRun, WorkflowRunSpec, WorkflowRunStatus, WorkflowThread};
 pub use workflow_step::{WorkflowStep, WorkflowStepSpec, WorkflowValue, WorkflowValueSpec};

@@ -117,8 +117,9 @@ fn validate_schedule(spec: &Field<'_>, errors: &mut Errors) {
 fn validate_name(name: &str, node: &Field<'_>, errors: &mut Errors) {
     let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_good) {
-        let detail =
-            format!("a node's name has at most {LONGEST_NAME} letters, digits, '-', '_' and '.' (and at least one)");
+        let detail = format!(
+            "a node's name has at most {LONGEST_NAME} letters, digits, '-', '_' and '.' (and at least one)"
+        );
         node.invalid_value(name, detail, errors);
     }
 }
@@ -227,7 +228,10 @@ pub fn is_pointer(text: &str) -> bool {
 
 fn validate_pointer(pointer: &Field<'_>, errors: &mut Errors) {
     if !is_pointer(pointer.text()) {
-        pointer.invalid("must be a JSON Pointer (RFC 6901), such as /order/id: empty, or with a '/' first", errors);
+        pointer.invalid(
+            "must be a JSON Pointer (RFC 6901), such as /order/id: empty, or with a '/' first",
+            errors,
+        );
     }
 }
 
@@ -347,7 +351,11 @@ impl<'a> Graph<'a> {
         let leaving = self.leaving();
         for (name, node) in nodes.entries() {
             if !reached.contains(name) {
-                node.invalid_value(name, "nothing leads to this node: give another one a `next`, or remove it", errors);
+                node.invalid_value(
+                    name,
+                    "nothing leads to this node: give another one a `next`, or remove it",
+                    errors,
+                );
             } else if !leaving.contains(name) {
                 let detail = "a run that comes here goes round for ever: no node after it can be the last";
                 node.invalid_value(name, detail, errors);
@@ -356,7 +364,11 @@ impl<'a> Graph<'a> {
         for (name, first) in &self.inner {
             let node = nodes.key(name);
             if self.reached(first.iter().copied()).contains(name) {
-                node.invalid_value(*name, "its branches lead back to itself: a branch ends where there is no `next`", errors);
+                node.invalid_value(
+                    *name,
+                    "its branches lead back to itself: a branch ends where there is no `next`",
+                    errors,
+                );
                 return;
             }
         }
@@ -385,7 +397,9 @@ impl<'a> Graph<'a> {
             let more: Vec<&str> = self
                 .next
                 .iter()
-                .filter(|(name, next)| !leaving.contains(**name) && next.iter().any(|next| leaving.contains(next)))
+                .filter(|(name, next)| {
+                    !leaving.contains(**name) && next.iter().any(|next| leaving.contains(next))
+                })
                 .map(|(name, _)| *name)
                 .collect();
             if more.is_empty() {

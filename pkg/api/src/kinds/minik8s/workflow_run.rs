@@ -225,7 +225,8 @@ pub fn kind() -> Kind {
             for field in ["workflow", "params"] {
                 new.get(field).immutable(&old.get(field), errors);
             }
-            let (more, before) = (new.get("redrive").int().unwrap_or(0), old.get("redrive").int().unwrap_or(0));
+            let (more, before) =
+                (new.get("redrive").int().unwrap_or(0), old.get("redrive").int().unwrap_or(0));
             if old.get("cancel").bool() && !new.get("cancel").bool() && more <= before {
                 new.get("cancel").invalid("a run that was cancelled stays so, unless it is redriven", errors);
             }

@@ -45,8 +45,10 @@ fn run(crash_at: usize, crash: Crash) -> (BTreeMap<String, u32>, usize, World) {
     let mut world = World::begun(graph, json!({"x": 1}));
     let mut transition = 0;
     while !world.status.has_ended() {
-        let under_way: Vec<(i32, i32)> = running(&world.status).map(|thread| (thread.step, thread.attempt)).collect();
-        let asks = world.status.threads.iter().find(|thread| thread.state == "Approving").map(|thread| thread.step);
+        let under_way: Vec<(i32, i32)> =
+            running(&world.status).map(|thread| (thread.step, thread.attempt)).collect();
+        let asks =
+            world.status.threads.iter().find(|thread| thread.state == "Approving").map(|thread| thread.step);
         let dies = transition == crash_at;
         transition += 1;
         assert!(transition < 200, "{:?}", world.status);

@@ -52,7 +52,11 @@ fn no_branch_that_fits_names_node_and_value() {
     assert_eq!(world.status.error, "node \"judge\": no branch fits {\"n\":3}, and there is no `default`");
     let world = run(spec, json!({"n": "three"}));
     assert_eq!(world.status.reason, "UnlikeTypes");
-    assert!(world.status.error.contains("\"three\"") && world.status.error.contains("with 5"), "{}", world.status.error);
+    assert!(
+        world.status.error.contains("\"three\"") && world.status.error.contains("with 5"),
+        "{}",
+        world.status.error
+    );
 }
 
 #[test]
@@ -115,14 +119,19 @@ fn a_map_keeps_the_order_its_bounds_and_what_it_tolerates() {
         turn += 1;
         turn % count
     });
-    let expected: Vec<Value> = list.iter().map(|n| if *n == 13 { Value::Null } else { json!(n * n) }).collect();
+    let expected: Vec<Value> =
+        list.iter().map(|n| if *n == 13 { Value::Null } else { json!(n * n) }).collect();
     assert_eq!(world.status.output["squares"], json!(expected));
     assert_eq!(world.status.output["list"], json!(list));
     let mut world = begun(spec(0), json!({"list": list}));
     world.runs(&square, |_| 0);
     assert_eq!(world.status.error, "node \"f\": unlucky");
     let world = run(spec(0), json!({"list": 7}));
-    assert!(world.status.error.contains("a Map needs a list, and `items` leads to 7"), "{}", world.status.error);
+    assert!(
+        world.status.error.contains("a Map needs a list, and `items` leads to 7"),
+        "{}",
+        world.status.error
+    );
     let world = run(spec(0), json!({"list": []}));
     assert_eq!(world.status.output, json!({"list": [], "squares": []}));
 }
@@ -181,7 +190,8 @@ fn a_run_that_failed_goes_on_where_it_failed_with_its_history() {
     assert!(world.happens(&Event::Redrive(1)) && !world.happens(&Event::Redrive(1)));
     world.runs(&|_, input, _| Ok(json!(input.as_i64().map(|n| n + 1))), |_| 0);
     assert_eq!(world.status.output, json!(["ten", 21, 31]), "what had ended did not run again");
-    let phases: Vec<(i32, &str)> = world.records.values().map(|record| (record.number, record.phase.as_str())).collect();
+    let phases: Vec<(i32, &str)> =
+        world.records.values().map(|record| (record.number, record.phase.as_str())).collect();
     assert!(phases.contains(&(4, "Failed")) && phases.contains(&(5, "Cancelled")), "{phases:?}");
     assert_eq!(world.status.phase, "Succeeded");
 }
@@ -192,7 +202,10 @@ fn a_cancelled_run_ends_now_and_nothing_is_said_to_be_under_way() {
         "a": {"type": "Task"}, "b": {"type": "Approval"}}});
     let mut world = begun(spec, Value::Null);
     assert!(world.happens(&Event::Cancel) && !world.happens(&Event::Cancel));
-    assert_eq!((world.status.phase.as_str(), world.status.error.as_str()), ("Cancelled", "the run was cancelled"));
+    assert_eq!(
+        (world.status.phase.as_str(), world.status.error.as_str()),
+        ("Cancelled", "the run was cancelled")
+    );
     assert!(running(&world.status).next().is_none() && due(&world.status).is_none());
     assert!(!ended(&mut world, 2, 1, Ok(Value::Null)), "what comes late means nothing");
     assert!(world.happens(&Event::Redrive(1)));

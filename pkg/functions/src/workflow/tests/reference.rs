@@ -5,7 +5,12 @@ use api::kinds::minik8s::{WorkflowNode, WorkflowSpec};
 use serde_json::{Value, json};
 
 /// What a run comes to: its output, or the class of its error.
-pub fn walk(graph: &WorkflowSpec, functions: &Functions<'_>, first: &str, input: Value) -> Result<Value, String> {
+pub fn walk(
+    graph: &WorkflowSpec,
+    functions: &Functions<'_>,
+    first: &str,
+    input: Value,
+) -> Result<Value, String> {
     let (mut name, mut value) = (first.to_owned(), input);
     loop {
         let node = &graph.nodes[&name];
@@ -14,7 +19,9 @@ pub fn walk(graph: &WorkflowSpec, functions: &Functions<'_>, first: &str, input:
             Ok((output, next)) => (name, value) = (next, output),
             Err(class) => {
                 let fits = |errors: &[String]| errors.is_empty() || errors.contains(&class);
-                let Some(caught) = node.catch.iter().find(|caught| fits(&caught.errors)) else { return Err(class) };
+                let Some(caught) = node.catch.iter().find(|caught| fits(&caught.errors)) else {
+                    return Err(class);
+                };
                 name = caught.next.clone();
                 value = match caught.result.as_str() {
                     "" => json!({"error": class, "message": "m", "input": value}),

@@ -23,7 +23,8 @@ pub struct World {
 }
 
 pub fn graph(spec: Value) -> WorkflowSpec {
-    let workflow = json!({"apiVersion": "minik8s.io/v1", "kind": "Workflow", "metadata": {"name": "w"}, "spec": spec});
+    let workflow =
+        json!({"apiVersion": "minik8s.io/v1", "kind": "Workflow", "metadata": {"name": "w"}, "spec": spec});
     serde_json::from_value::<Workflow>(workflow).expect("a workflow").spec
 }
 
@@ -69,7 +70,10 @@ impl World {
     pub fn call(&self, step: i32) -> (String, Value) {
         let thread = self.status.threads.iter().find(|thread| thread.step == step).expect("a thread");
         let node = &self.status.graph.as_ref().expect("a graph").nodes[&thread.node];
-        (node.function.clone(), crate::workflow::data::pick(node, &thread.input).expect("picked when it began"))
+        (
+            node.function.clone(),
+            crate::workflow::data::pick(node, &thread.input).expect("picked when it began"),
+        )
     }
 
     /// Goes on until the run has ended, or nothing would happen any more. `choose` says which of what is under way ends next.
