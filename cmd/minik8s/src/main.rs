@@ -10,6 +10,8 @@ type Program = fn(std::vec::IntoIter<OsString>) -> ExitCode;
 
 /// The programs, by name.
 const PROGRAMS: &[(&str, Program)] = &[
+    // By this name containerd calls it.
+    ("containerd-shim-minik8s-v1", |arguments| shim_cmd::main(arguments)),
     ("apiserver", |arguments| apiserver_cmd::main(arguments)),
     ("controller-manager", |arguments| controller_manager_cmd::main(arguments)),
     ("knative", |arguments| knative_cmd::main(arguments)),

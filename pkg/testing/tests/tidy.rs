@@ -9,6 +9,7 @@ use std::process::Command;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("daemon", &[]),
+    ("shim", &[]),
     ("store", &[]),
     ("listwatch", &["store", "api"]),
     ("pki", &["api"]),
@@ -29,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kubeproxy-cmd", &["proxy", "daemon"]),
     ("kubeadm-cmd", &["api", "cli", "client", "pki", "store", "kubelet", "daemon"]),
     ("kubectl-cmd", &["api", "cli", "client"]),
+    ("shim-cmd", &["shim"]),
     (
         "minik8s-cmd",
         &[
@@ -40,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kubelet-cmd",
             "kubeproxy-cmd",
             "scheduler-cmd",
+            "shim-cmd",
         ],
     ),
     (
@@ -65,7 +68,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Licences that go together with Apache-2.0.
 const LICENCES: &[&str] =
-    &["Apache-2.0", "BSD-3-Clause", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
+    &["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
 
 /// Longer files are not read by anybody.
 const LONGEST_FILE: usize = 1000;

@@ -1,0 +1,138 @@
+//! Every field of the OCI runtime specification: done here, or by runc.
+
+/// Who does what a field says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// We do.
+    Shim,
+    /// It asks for nothing.
+    Nobody,
+    /// runc does, unless the field says nothing (zero, false, empty).
+    Runc,
+}
+
+use Who::{Nobody, Runc, Shim};
+
+/// By path: `[]` stands for the elements of a list, `*` for what an object calls its members. What begins with one of
+/// these paths and a dot is meant, too, where it is not named itself.
+pub(super) const FIELDS: &[(&str, Who)] = &[
+    ("ociVersion", Nobody),
+    ("annotations.*", Nobody),
+    ("hooks", Runc),
+    ("solaris", Runc),
+    ("windows", Runc),
+    ("vm", Runc),
+    ("zos", Runc),
+    ("domainname", Runc),
+    ("hostname", Shim),
+    ("root.path", Shim),
+    ("root.readonly", Shim),
+    ("process.terminal", Shim),
+    ("process.consoleSize.height", Shim),
+    ("process.consoleSize.width", Shim),
+    ("process.user.uid", Shim),
+    ("process.user.gid", Shim),
+    ("process.user.umask", Shim),
+    ("process.user.additionalGids[]", Shim),
+    ("process.user.username", Runc),
+    ("process.args[]", Shim),
+    ("process.commandLine", Runc),
+    ("process.env[]", Shim),
+    ("process.cwd", Shim),
+    ("process.capabilities.bounding[]", Shim),
+    ("process.capabilities.effective[]", Shim),
+    ("process.capabilities.permitted[]", Shim),
+    ("process.capabilities.inheritable[]", Shim),
+    ("process.capabilities.ambient[]", Shim),
+    ("process.rlimits[].type", Shim),
+    ("process.rlimits[].hard", Shim),
+    ("process.rlimits[].soft", Shim),
+    ("process.noNewPrivileges", Shim),
+    ("process.oomScoreAdj", Shim),
+    ("process.apparmorProfile", Runc),
+    ("process.selinuxLabel", Runc),
+    ("process.ioPriority", Runc),
+    ("process.scheduler", Runc),
+    ("process.execCPUAffinity", Runc),
+    ("mounts[].destination", Shim),
+    ("mounts[].type", Shim),
+    ("mounts[].source", Shim),
+    ("mounts[].options[]", Shim),
+    ("mounts[].uidMappings", Runc),
+    ("mounts[].gidMappings", Runc),
+    ("linux.uidMappings", Runc),
+    ("linux.gidMappings", Runc),
+    ("linux.timeOffsets", Runc),
+    ("linux.sysctl.*", Shim),
+    ("linux.cgroupsPath", Shim),
+    ("linux.namespaces[].type", Shim),
+    ("linux.namespaces[].path", Shim),
+    ("linux.devices[].type", Shim),
+    ("linux.devices[].path", Shim),
+    ("linux.devices[].major", Shim),
+    ("linux.devices[].minor", Shim),
+    ("linux.devices[].fileMode", Shim),
+    ("linux.devices[].uid", Shim),
+    ("linux.devices[].gid", Shim),
+    ("linux.netDevices", Runc),
+    ("linux.seccomp.defaultAction", Shim),
+    ("linux.seccomp.defaultErrnoRet", Shim),
+    ("linux.seccomp.architectures[]", Shim),
+    ("linux.seccomp.flags", Runc),
+    ("linux.seccomp.listenerPath", Runc),
+    ("linux.seccomp.listenerMetadata", Runc),
+    ("linux.seccomp.syscalls[].names[]", Shim),
+    ("linux.seccomp.syscalls[].action", Shim),
+    ("linux.seccomp.syscalls[].errnoRet", Shim),
+    ("linux.seccomp.syscalls[].args[].index", Shim),
+    ("linux.seccomp.syscalls[].args[].value", Shim),
+    ("linux.seccomp.syscalls[].args[].valueTwo", Shim),
+    ("linux.seccomp.syscalls[].args[].op", Shim),
+    ("linux.rootfsPropagation", Shim),
+    ("linux.maskedPaths[]", Shim),
+    ("linux.readonlyPaths[]", Shim),
+    ("linux.mountLabel", Runc),
+    ("linux.intelRdt", Runc),
+    ("linux.memoryPolicy", Runc),
+    ("linux.personality", Runc),
+    ("linux.resources.devices[].allow", Shim),
+    ("linux.resources.devices[].type", Shim),
+    ("linux.resources.devices[].major", Shim),
+    ("linux.resources.devices[].minor", Shim),
+    ("linux.resources.devices[].access", Shim),
+    ("linux.resources.memory.limit", Shim),
+    ("linux.resources.memory.reservation", Shim),
+    ("linux.resources.memory.swap", Shim),
+    ("linux.resources.memory.kernel", Runc),
+    ("linux.resources.memory.kernelTCP", Runc),
+    ("linux.resources.memory.swappiness", Runc),
+    ("linux.resources.memory.disableOOMKiller", Runc),
+    ("linux.resources.memory.useHierarchy", Runc),
+    ("linux.resources.memory.checkBeforeUpdate", Runc),
+    ("linux.resources.cpu.shares", Shim),
+    ("linux.resources.cpu.quota", Shim),
+    ("linux.resources.cpu.period", Shim),
+    ("linux.resources.cpu.cpus", Shim),
+    ("linux.resources.cpu.mems", Shim),
+    ("linux.resources.cpu.burst", Runc),
+    ("linux.resources.cpu.realtimeRuntime", Runc),
+    ("linux.resources.cpu.realtimePeriod", Runc),
+    ("linux.resources.cpu.idle", Runc),
+    ("linux.resources.pids.limit", Shim),
+    ("linux.resources.blockIO", Runc),
+    ("linux.resources.hugepageLimits", Runc),
+    ("linux.resources.network", Runc),
+    ("linux.resources.rdma", Runc),
+    ("linux.resources.unified", Runc),
+];
+
+/// Who does what a path says; nothing of one that nobody knows.
+pub(super) fn who(path: &str) -> Option<Who> {
+    let is_it = |known: &str| match known.strip_suffix(".*") {
+        Some(above) => path.strip_prefix(above).is_some_and(|rest| rest.starts_with('.')),
+        None => {
+            path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        }
+    };
+    FIELDS.iter().find(|(known, _)| is_it(known)).map(|(_, who)| *who)
+}
