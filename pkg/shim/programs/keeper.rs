@@ -37,6 +37,8 @@ const NONBLOCK: u64 = 0o4000;
 const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
 const MSG_NOSIGNAL: u64 = 0x4000;
 const MSG_DONTWAIT: u64 = 0x40;
+const SOL_SOCKET: u64 = 1;
+const ACCEPTS: u64 = 30;
 const SIGNAL_SET_BYTES: u64 = 8;
 
 #[cfg(target_arch = "x86_64")]
@@ -131,6 +133,10 @@ struct Keeper {
 }
 
 extern "C" fn main() -> ! {
+    // Where it is run as anything else, as by a container that was told to run what sets it up, it does nothing.
+    if option_of(LISTENER, ACCEPTS) != 1 {
+        exit(1);
+    }
     call(number::CLOSE_RANGE, [3, u32::MAX as u64, 0, 0, 0, 0]);
     call(number::SETSID, [0; 6]);
     const SET_DUMPABLE: u64 = 4;
@@ -180,7 +186,6 @@ impl Keeper {
         if came < 0 {
             return;
         }
-        const SOL_SOCKET: u64 = 1;
         const PEERCRED: u64 = 17;
         let mut peer = [0u32; 3];
         let mut length = 12u32;
@@ -382,6 +387,13 @@ fn fail(registers: &[i64; REGISTERS], op: u32, errno: i64) -> ! {
 fn tell(registers: &[i64; REGISTERS], news: &News) {
     let to = registers[STATUS as usize] as u64;
     call(number::WRITE, [to, &raw const *news as u64, size_of::<News>() as u64, 0, 0, 0]);
+}
+
+fn option_of(socket: i64, option: u64) -> u32 {
+    let (mut value, mut length) = (0u32, 4u32);
+    let (at, length) = (&raw mut value as u64, &raw mut length as u64);
+    call(number::GETSOCKOPT, [socket as u64, SOL_SOCKET, option, at, length, 0]);
+    value
 }
 
 fn set_mask(mask: u64) {

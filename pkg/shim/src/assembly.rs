@@ -228,9 +228,9 @@ impl Script {
     }
 
     /// Fails with this error unless what a call wrote into the data is so.
-    pub fn check(&mut self, at: Arg, offset: u64, mask: u64, expected: u64, errno: i32) {
-        let Arg::At(start) = at else { return };
-        self.push(CHECK, &[Arg::Is(start + offset), Arg::Is(mask), Arg::Is(expected), Arg::Is(errno as u64)]);
+    pub fn check(&mut self, at: Arg, offset: u64, mask: u64, expected: u64, errno: i32) -> usize {
+        let Arg::At(start) = at else { return 0 };
+        self.push(CHECK, &[Arg::Is(start + offset), Arg::Is(mask), Arg::Is(expected), Arg::Is(errno as u64)])
     }
 
     /// Goes on in a new process, with new namespaces.
@@ -301,10 +301,7 @@ impl Script {
         let empty = self.text("");
         let attributes = self.words(&[set, clear, propagation, 0]);
         let flags = AT_EMPTY_PATH | if recursive { AT_RECURSIVE } else { 0 };
-        self.call(
-            libc::SYS_mount_setattr,
-            &[Arg::Of(tree), empty, Arg::Is(flags), attributes, Arg::Is(32)],
-        );
+        self.call(libc::SYS_mount_setattr, &[Arg::Of(tree), empty, Arg::Is(flags), attributes, Arg::Is(32)]);
     }
 
     /// Mounts what is nowhere yet.

@@ -191,12 +191,15 @@ fn serve(flags: &Flags) -> io::Result<()> {
     // The program's own file and memory are no container's business, however it got near.
     // SAFETY: the call takes numbers only.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
     runtime.block_on(async {
         let events = Events::to(format!("unix://{events}"), flags.namespace.clone());
         let service = Arc::new(Service::new(Cgroups::of_this_machine(), events, folder.clone()));
         let mut services = create_task(service.clone());
-        let older = create_task(service.clone()).into_values().map(|methods| ("containerd.task.v2.Task".to_owned(), methods));
+        let older = create_task(service.clone())
+            .into_values()
+            .map(|methods| ("containerd.task.v2.Task".to_owned(), methods));
         services.extend(older);
         let listener = io::stdin();
         let listener = nix::unistd::dup(&listener)?;
@@ -252,7 +255,8 @@ mod tests {
 
     #[test]
     fn flags_are_read_as_containerd_gives_them() {
-        let line = "-namespace k8s.io -address /run/c.sock -publish-binary /usr/bin/containerd -id abc -debug start";
+        let line =
+            "-namespace k8s.io -address /run/c.sock -publish-binary /usr/bin/containerd -id abc -debug start";
         let texts: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let expected = Flags {
             namespace: "k8s.io".into(),

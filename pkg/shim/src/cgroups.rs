@@ -195,8 +195,7 @@ impl Cgroups {
                 Some(number) if number >= 0 => number.to_string(),
                 _ => "*".to_owned(),
             };
-            let line =
-                format!("{} {}:{} {}", rule.kind, number(rule.major), number(rule.minor), rule.access);
+            let line = format!("{} {}:{} {}", rule.kind, number(rule.major), number(rule.minor), rule.access);
             self.write("devices", group, "devices.allow", &line)?;
         }
         Ok(())
@@ -213,7 +212,9 @@ impl Cgroups {
         if let Some(period) = period {
             match write("cpu.cfs_period_us", period.to_string()) {
                 // With the quota that it still has, the share would be more than its parent's.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput && quota.is_some() => is_late = true,
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput && quota.is_some() => {
+                    is_late = true
+                }
                 other => other?,
             }
         }
@@ -287,7 +288,9 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     for line in mountinfo.lines() {
         let Some((before, after)) = line.split_once(" - ") else { continue };
         let Some(place) = before.split(' ').nth(4).map(PathBuf::from) else { continue };
-        let Some(name) = place.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
+        let Some(name) = place.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
+            continue;
+        };
         let is_new = !found.iter().any(|known| known.name == name);
         if after.starts_with("cgroup ") && place.starts_with("/sys/fs/cgroup") && is_new {
             found.push(Hierarchy { name, mounted_at: place });

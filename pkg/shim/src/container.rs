@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// By these annotations containers belong to one pod.
@@ -35,6 +36,7 @@ pub struct Container {
     pub has_own_pids: bool,
     /// Whether its processes are stopped where they are.
     pub is_paused: Mutex<bool>,
+    told_out_of_memory: AtomicBool,
     execs: Mutex<HashMap<String, Arc<Process>>>,
     namespaces: libc::c_int,
     filter: Option<Vec<u64>>,
@@ -55,7 +57,8 @@ pub struct Wanted {
 /// What this node is.
 pub fn facts(cgroups: &Cgroups) -> Facts {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     Facts { is_cgroup_v1: cgroups.is_v1(), moves_mounts: version >= (5, 12) }
 }
@@ -127,6 +130,7 @@ impl Container {
             first: Arc::new(first),
             has_own_pids: linux.namespaces.iter().any(own_pids),
             is_paused: Mutex::new(false),
+            told_out_of_memory: AtomicBool::new(false),
             execs: Mutex::default(),
             namespaces: setup::flags_of(&linux.namespaces),
             filter: setup.filter.clone(),
@@ -140,6 +144,11 @@ impl Container {
             return Some(self.first.clone());
         }
         self.execs.lock().ok()?.get(exec).cloned()
+    }
+
+    /// Whether this is the first that is told of its being out of memory.
+    pub fn first_out_of_memory(&self) -> bool {
+        !self.told_out_of_memory.swap(true, Ordering::Relaxed)
     }
 
     /// Knows of a process that is to be executed; false: there is one of this name.
@@ -160,7 +169,11 @@ impl Container {
     }
 
     /// Makes a process in the container, to the point where it waits for its start.
-    pub async fn prepare(&self, process: &Process, cgroups: &Cgroups) -> Result<crate::keeper::Exits, String> {
+    pub async fn prepare(
+        &self,
+        process: &Process,
+        cgroups: &Cgroups,
+    ) -> Result<crate::keeper::Exits, String> {
         let text = |error: std::io::Error| error.to_string();
         let program = process.program.as_ref().ok_or("it has no program")?;
         let streams = io::open(&process.paths, &process.held).map_err(text)?;

@@ -1,10 +1,10 @@
 //! What happens to tasks, told to containerd in the order in which it happens. Told again while containerd is away; what
 //! does not fit meanwhile is forgotten, oldest first, since a containerd that comes back asks.
 
-use containerd_shim_protos::shim::event::Envelope;
 use containerd_shim_protos::protobuf::well_known_types::any::Any;
 use containerd_shim_protos::protobuf::well_known_types::timestamp::Timestamp;
 use containerd_shim_protos::protobuf::{Message, MessageField};
+use containerd_shim_protos::shim::event::Envelope;
 use containerd_shim_protos::shim_async::{Client, EventsClient};
 use containerd_shim_protos::ttrpc::context;
 use std::collections::VecDeque;

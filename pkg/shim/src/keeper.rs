@@ -153,10 +153,10 @@ impl Keeper {
 
     /// Nobody will ask how a process ended whose script failed.
     fn forget(&self, pid: Option<u32>) {
-        if let (Some(pid), Ok(mut waiting)) = (pid, self.waiting.lock()) {
-            if waiting.early.remove(&pid).is_none() {
-                waiting.by_pid.insert(pid, watch::channel(None).0);
-            }
+        if let (Some(pid), Ok(mut waiting)) = (pid, self.waiting.lock())
+            && waiting.early.remove(&pid).is_none()
+        {
+            waiting.by_pid.insert(pid, watch::channel(None).0);
         }
     }
 
@@ -252,8 +252,8 @@ pub fn written_end(folder: &Path, pid: u32, since_ns: u64) -> Option<Exit> {
     let records = bytes.chunks_exact(size_of::<Ended>()).filter_map(|bytes| bytes.try_into().ok());
     let all = records.map(|bytes: &[u8; 16]| decode(bytes));
     // A number may have been another's before.
-    all.filter(|ended| ended.pid == pid && ended.at_ns >= since_ns)
-        .last()
+    all.rev()
+        .find(|ended| ended.pid == pid && ended.at_ns >= since_ns)
         .map(|ended| Exit { code: code(ended.status), at_ns: ended.at_ns })
 }
 
@@ -274,10 +274,10 @@ fn program() -> io::Result<&'static File> {
     if let Some(sealed) = SEALED.get() {
         return Ok(sealed);
     }
-    let mut file =
-        File::from(memfd_create(c"keeper", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
+    let mut file = File::from(memfd_create(c"keeper", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
     file.write_all(PROGRAM)?;
-    let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
+    let seals =
+        SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
     Ok(SEALED.get_or_init(|| file))
 }
@@ -286,7 +286,7 @@ fn program() -> io::Result<&'static File> {
 pub fn watched(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor stays open, and the same, until it is dropped with what is made of it here.
     let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
-    watched.map_err(|error| io::Error::from(error.into_parts().1))
+    watched.map_err(|error| error.into_parts().1)
 }
 
 async fn next(status: &AsyncFd<OwnedFd>) -> io::Result<Option<News>> {
@@ -294,7 +294,8 @@ async fn next(status: &AsyncFd<OwnedFd>) -> io::Result<Option<News>> {
     let length = status
         .async_io(Interest::READABLE, |status| nix::unistd::read(status, &mut bytes).map_err(io::Error::from))
         .await?;
-    let part = |from: usize| u32::from_ne_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]]);
+    let part =
+        |from: usize| u32::from_ne_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]]);
     let value = i64::from(part(8)) | i64::from(part(12)) << 32;
     Ok((length == bytes.len()).then(|| News { kind: part(0), op: part(4), value }))
 }
@@ -319,7 +320,8 @@ fn order(kind: u32, length: usize) -> [u8; size_of::<Order>()] {
 }
 
 fn decode(bytes: &[u8; 16]) -> Ended {
-    let part = |from: usize| u32::from_ne_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]]);
+    let part =
+        |from: usize| u32::from_ne_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]]);
     Ended { pid: part(0), status: part(4), at_ns: u64::from(part(8)) | u64::from(part(12)) << 32 }
 }
 

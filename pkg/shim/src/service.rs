@@ -113,11 +113,8 @@ impl Service {
         let pod = container::pod_of(&setup, &id);
         let since_ns = now_ns();
         let keeper = self.keeper(&pod).map_err(|error| format!("start the pod's keeper: {error}"))?;
-        let mount = |mount: api::Mount| RootMount {
-            kind: mount.type_,
-            source: mount.source,
-            options: mount.options,
-        };
+        let mount =
+            |mount: api::Mount| RootMount { kind: mount.type_, source: mount.source, options: mount.options };
         let wanted = Wanted {
             id: id.clone(),
             bundle,
@@ -194,6 +191,11 @@ async fn tell_end(
         cgroups.kill(&container.group);
     }
     process.ended(exit);
+    let kills = cgroups.entry("memory", &container.group, "memory.oom_control", "oom_kill");
+    if kills.is_some_and(|kills| kills > 0) && container.first_out_of_memory() {
+        let event = happened::TaskOOM { container_id: container.id.clone(), ..Default::default() };
+        events.tell(topics::TASK_OOM_EVENT_TOPIC, "TaskOOM", &event);
+    }
     let event = happened::TaskExit {
         container_id: container.id.clone(),
         id: if exec.is_empty() { container.id.clone() } else { exec },
@@ -278,8 +280,7 @@ impl Task for Service {
         }
         let pid = process.start().await.map_err(failed)?;
         if exec.is_empty() {
-            let event =
-                happened::TaskStart { container_id: container.id.clone(), pid, ..Default::default() };
+            let event = happened::TaskStart { container_id: container.id.clone(), pid, ..Default::default() };
             self.events.tell(topics::TASK_START_EVENT_TOPIC, "TaskStart", &event);
         } else {
             let event = happened::TaskExecStarted {
@@ -333,7 +334,10 @@ impl Task for Service {
         let container = self.container(&request.id)?;
         let text = request.spec.map(|spec| spec.value.clone()).unwrap_or_default();
         let program = plan::process(&text).map_err(|reason| {
-            error(Code::UNIMPLEMENTED, format!("cannot execute this in a container that runc did not make: {reason}"))
+            error(
+                Code::UNIMPLEMENTED,
+                format!("cannot execute this in a container that runc did not make: {reason}"),
+            )
         })?;
         let paths = Paths {
             stdin: request.stdin,
@@ -390,7 +394,8 @@ impl Task for Service {
 
     async fn kill(&self, _: &TtrpcContext, request: api::KillRequest) -> ttrpc::Result<Empty> {
         let (container, process) = self.process(&request.id, &request.exec_id)?;
-        let refused = |text: std::io::Error| error(Code::UNKNOWN, format!("send signal {}: {text}", request.signal));
+        let refused =
+            |text: std::io::Error| error(Code::UNKNOWN, format!("send signal {}: {text}", request.signal));
         let is_there = process.signal(request.signal).map_err(refused)?;
         if request.all && request.exec_id.is_empty() {
             for pid in self.cgroups.processes(&container.group) {

@@ -130,9 +130,7 @@ pub(super) const FIELDS: &[(&str, Who)] = &[
 pub(super) fn who(path: &str) -> Option<Who> {
     let is_it = |known: &str| match known.strip_suffix(".*") {
         Some(above) => path.strip_prefix(above).is_some_and(|rest| rest.starts_with('.')),
-        None => {
-            path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        }
+        None => path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '['])),
     };
     FIELDS.iter().find(|(known, _)| is_it(known)).map(|(_, who)| *who)
 }

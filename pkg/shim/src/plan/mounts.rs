@@ -64,7 +64,8 @@ const OWN_OPTIONS: &[(&str, &[&str])] = &[
 pub(super) fn plan(mount: &Mount) -> Result<MountPlan, String> {
     let destination = PathBuf::from("/").join(crate::assembly::relative(&mount.destination));
     let not = |what: &str| Err(format!("mount {} with {what}", destination.display()));
-    if !mount.destination.is_absolute() || destination.parent().is_none() {
+    let is_in_proc = destination.starts_with("/proc") && destination != std::path::Path::new("/proc");
+    if !mount.destination.is_absolute() || destination.parent().is_none() || is_in_proc {
         return not("this place");
     }
     let is_bind =

@@ -102,10 +102,8 @@ pub fn container(setup: &Setup, parts: Parts<'_>) -> io::Result<Script> {
     if setup.has_own_dev {
         mounts::devices(&mut script, root, &linux.devices);
     }
-    let master = match pts.filter(|_| has_terminal) {
-        Some(pts) => Some(program::console(&mut script, root, pts, &setup.spec.process)),
-        None => None,
-    };
+    let terminal = pts.filter(|_| has_terminal);
+    let master = terminal.map(|pts| program::console(&mut script, root, pts, &setup.spec.process));
     mounts::hide(&mut script, root, &linux.masked_paths, &linux.readonly_paths);
     if Path::new(&setup.spec.process.cwd) != Path::new("/") {
         let target = script.register();

@@ -20,6 +20,8 @@ const DEVICE_IN_STAT: u64 = 32;
 #[cfg(not(target_arch = "aarch64"))]
 const DEVICE_IN_STAT: u64 = 40;
 const STAT_BYTES: usize = 256;
+/// What `fstatfs` says of a procfs.
+const PROC: u64 = 0x9fa0;
 
 /// The devices that every container has: name, major, minor.
 const DEVICES: [(&str, u32, u32); 6] =
@@ -138,7 +140,10 @@ pub(super) fn all(
         let place = mount.destination.display();
         match &mount.what {
             What::Bind { source, is_recursive } => {
-                script.doing(format!("error mounting {:?} to rootfs at {place:?}", source.display().to_string()));
+                script.doing(format!(
+                    "error mounting {:?} to rootfs at {place:?}",
+                    source.display().to_string()
+                ));
                 bind(script, root, mount, source, *is_recursive, places)?;
             }
             What::New { kind, options } => {
@@ -188,10 +193,20 @@ fn bind(
         script.set_attributes(tree, 0, 0, flag, all);
     }
     script.open_target(target, root, &mount.destination, found.is_dir(), IN_ROOT);
+    refuse_proc(script, target);
     script.attach(tree, target);
     script.close(target);
     script.close(tree);
     Ok(())
+}
+
+/// Nothing of a pod's is mounted upon what the kernel shows of processes, whatever link of an image led there.
+fn refuse_proc(script: &mut Script, target: Reg) {
+    let found = script.bytes(&[0; STAT_BYTES]);
+    script.call(libc::SYS_fstatfs, &[Arg::Of(target), found]);
+    let is_proc = script.check(found, 0, u64::MAX, PROC, libc::EXDEV);
+    script.check(found, 0, 0, 1, libc::EPERM);
+    script.skip_to_here_after(is_proc, &[libc::EXDEV]);
 }
 
 /// A folder for each hierarchy, in which the container sees its own groups.
@@ -209,7 +224,13 @@ fn groups(
     script.open_target(target, root, &mount.destination, true, IN_ROOT_NO_LINKS);
     script.attach(own, target);
     script.close(target);
-    script.open(folder, Arg::Of(root), &crate::assembly::relative(&mount.destination), libc::O_PATH, IN_ROOT_NO_LINKS);
+    script.open(
+        folder,
+        Arg::Of(root),
+        &crate::assembly::relative(&mount.destination),
+        libc::O_PATH,
+        IN_ROOT_NO_LINKS,
+    );
     for hierarchy in cgroups.hierarchies() {
         let name = script.text(&hierarchy.name);
         script.call(libc::SYS_mkdirat, &[Arg::Of(folder), name, Arg::Is(0o755)]);
@@ -273,12 +294,19 @@ fn node(
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => script.open_target(folder, dev, parent, true, IN_ROOT_NO_LINKS),
         None => {
-            script.open(folder, Arg::Of(dev), Path::new("."), libc::O_PATH | libc::O_DIRECTORY, IN_ROOT_NO_LINKS);
+            script.open(
+                folder,
+                Arg::Of(dev),
+                Path::new("."),
+                libc::O_PATH | libc::O_DIRECTORY,
+                IN_ROOT_NO_LINKS,
+            );
         }
     }
     let name = script.text(name);
     let device = libc::makedev(major, minor);
-    let made = script.call(libc::SYS_mknodat, &[Arg::Of(folder), name, Arg::Is(mode.into()), Arg::Is(device)]);
+    let made =
+        script.call(libc::SYS_mknodat, &[Arg::Of(folder), name, Arg::Is(mode.into()), Arg::Is(device)]);
     if (uid, gid) != (0, 0) {
         let no_links = Arg::Is(libc::AT_SYMLINK_NOFOLLOW as u64);
         script.call(

@@ -194,7 +194,9 @@ fn user(script: &mut Script, process: &Process) {
     prctl(script, libc::PR_SET_KEEPCAPS, 0, 0);
     let header = script.words(&[CAPABILITY_VERSION]);
     let half = |shift: u32| {
-        [sets.effective, sets.permitted, sets.inheritable].map(|set| (set >> shift) as u32).map(u32::to_ne_bytes)
+        [sets.effective, sets.permitted, sets.inheritable]
+            .map(|set| (set >> shift) as u32)
+            .map(u32::to_ne_bytes)
     };
     let data: Vec<u8> = [half(0), half(32)].into_iter().flatten().flatten().collect();
     let data = script.bytes(&data);
