@@ -163,7 +163,15 @@ fn become_runc(arguments: &[OsString]) -> io::Result<()> {
 fn delete(flags: &Flags, arguments: &[OsString]) -> io::Result<()> {
     let folder = Folder::of(&flags.address, &flags.namespace)?;
     let cgroups = Cgroups::of_this_machine();
-    let Some((pid, exit)) = folder.end(&flags.id, &cgroups) else {
+    let ended = folder.end(&flags.id, &cgroups);
+    if UnixStream::connect(folder.socket()).is_err()
+        && let Ok(_lock) = lock(&folder.lock(), FlockArg::LockExclusiveNonblock)
+        && UnixStream::connect(folder.socket()).is_err()
+    {
+        // Nobody serves, and nobody is about to: where nothing is left in it, it goes.
+        folder.remove();
+    }
+    let Some((pid, exit)) = ended else {
         let bundle = flags.bundle.clone().unwrap_or_else(|| ".".into());
         if matches!(container::decide(&bundle, &cgroups), Ok(Decision::HandToRunc(_))) {
             return become_runc(arguments);

@@ -32,6 +32,8 @@ use tokio::sync::watch;
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/keeper"));
 /// What a process returned that nobody waited for.
 const UNKNOWN: u32 = 255;
+/// A flag of `memfd_create`, since 6.3.
+const MAY_BE_EXECUTED: libc::c_uint = 0x10;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,7 +276,13 @@ fn program() -> io::Result<&'static File> {
     if let Some(sealed) = SEALED.get() {
         return Ok(sealed);
     }
-    let mut file = File::from(memfd_create(c"keeper", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
+    // Nodes may forbid what does not say that it will be executed; older kernels do not know how to say it.
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let memory = match memfd_create(c"keeper", flags | MFdFlags::from_bits_retain(MAY_BE_EXECUTED)) {
+        Err(Errno::EINVAL) => memfd_create(c"keeper", flags),
+        other => other,
+    };
+    let mut file = File::from(memory?);
     file.write_all(PROGRAM)?;
     let seals =
         SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;

@@ -74,10 +74,12 @@ impl Folder {
         let _ = std::fs::remove_file(self.file(id));
     }
 
-    /// Removes what is left of containers, where nothing is.
+    /// Removes the folder, if no container is written down in it.
     pub fn remove(&self) {
+        if std::fs::remove_dir(self.0.join("containers")).is_err() {
+            return;
+        }
         let _ = std::fs::remove_file(self.socket());
-        let _ = std::fs::remove_dir(self.0.join("containers"));
         let _ = std::fs::remove_file(self.lock());
         let _ = std::fs::remove_dir(&self.0);
     }

@@ -67,8 +67,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Licences that go together with Apache-2.0.
-const LICENCES: &[&str] =
-    &["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
+const LICENCES: &[&str] = &[
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Zlib",
+];
 
 /// Longer files are not read by anybody.
 const LONGEST_FILE: usize = 1000;

@@ -4,6 +4,7 @@ use crate::node::Node;
 use kubelet::runtime::{
     ContainerSpec, ContainerState, ExecSpec, Mount, PodRef, Runtime, SandboxSpec, Security,
 };
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use testing::{eventually, in_time};
@@ -243,6 +244,11 @@ async fn no_container_can_trace_a_keeper_or_use_its_files() {
     let container =
         node.runtime.start_container(&pod, &sandbox, &node.shell(&pod, "main", line)).await.expect("one");
     assert_eq!(said(&node, &pod, &container.id).await.expect("it runs"), ["looked", "end"]);
+    // Nor can other users of the node come near.
+    for folder in std::fs::read_dir("/run/minik8s/shim").expect("the shims' folder").flatten() {
+        let mode = folder.metadata().map(|found| found.mode() & 0o777);
+        assert!(mode.is_err() || mode.is_ok_and(|mode| mode == 0o700), "{folder:?}");
+    }
     // Where a pod shares its processes, the keeper is not among them.
     let pod = node.pod("shared");
     let sandbox = SandboxSpec { share_processes: true, ..node.sandbox(&pod) };

@@ -3,6 +3,7 @@
 mod escapes;
 #[path = "../../../../pkg/kubelet/tests/containerd/faults.rs"]
 mod faults;
+mod kills;
 #[path = "../../../../pkg/kubelet/tests/containerd/lifecycle.rs"]
 mod lifecycle;
 #[path = "../../../../pkg/kubelet/tests/containerd/limits.rs"]
