@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 BIN := bin
-PROGRAMS := apiserver controller-manager knative kubeadm kubectl kubelet kubeproxy scheduler
+PROGRAMS := containerd-shim-minik8s-v1 apiserver controller-manager knative kubeadm kubectl kubelet kubeproxy scheduler
 # By these names upstream's kubectl finds our commands.
 PLUGINS := kubectl-register kubectl-trigger kubectl-update kubectl-workflow
 TARGET := x86_64-unknown-linux-gnu
@@ -43,7 +43,7 @@ bench: build test-packages ## print the tables of benchmarks (QUICK=1 less; PEER
 	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver $(if $(QUICK),--quick) hostile
 	$(STATIC) $(CARGO) run $(RELEASE) -p scheduler --example schedule -- $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) run $(RELEASE) -p controllers --example converge -- $(if $(QUICK),--quick)
-	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example node -- $(BIN)/kubelet \
+	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example node -- $(BIN)/kubelet --shim $(BIN)/containerd-shim-minik8s-v1 \
 		$(if $(QUICK),--quick) $(if $(PEER_KUBELET),--peer $(PEER_KUBELET))
 	$(STATIC) $(CARGO) run $(RELEASE) -p proxy --example rules -- $(BIN)/kubeproxy \
 		$(if $(QUICK),--services 1000 --changes 5) $(if $(PEER_KUBEPROXY),--peer $(PEER_KUBEPROXY))

@@ -24,6 +24,8 @@ macro_rules! programs {
 
 /// The programs, by name.
 const PROGRAMS: &[Program] = programs! {
+    // By this name containerd calls it.
+    "containerd-shim-minik8s-v1": shim_cmd,
     "apiserver": apiserver_cmd,
     "controller-manager": controller_manager_cmd,
     "knative": knative_cmd,

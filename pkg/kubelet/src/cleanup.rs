@@ -13,8 +13,8 @@ const PODS_GROUP: &str = "/kubepods";
 /// be forgotten.
 pub async fn cleanup(config: &Config, images: &[&str]) -> Result<usize, Error> {
     let mut removed = 0;
-    if let RuntimeConfig::Containerd { socket } = &config.runtime {
-        let runtime = containerd(socket, config)?;
+    if let RuntimeConfig::Containerd { socket, .. } = &config.runtime {
+        let runtime = containerd(socket, &crate::config::PodRuntime::Runc, config)?;
         let pods = runtime.pods().await.map_err(Error::Runtime)?;
         for sandbox in pods.iter().flat_map(|pod| pod.all_sandboxes()) {
             runtime.remove_sandbox(sandbox).await.map_err(Error::Runtime)?;

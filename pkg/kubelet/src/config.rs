@@ -24,9 +24,23 @@ pub enum RuntimeConfig {
     Containerd {
         /// Where it listens.
         socket: PathBuf,
+        /// What runs pods that name no RuntimeClass.
+        pod_runtime: PodRuntime,
     },
     /// Whatever is given, such as a [`crate::simulated::Simulated`].
     Given(Arc<dyn Runtime>),
+}
+
+/// What runs pods that name no RuntimeClass.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PodRuntime {
+    /// runc, with a shim for each pod.
+    #[default]
+    Runc,
+    /// Our own shim, one for the node: this program itself.
+    Shim,
+    /// The same, as a program of its own.
+    ShimAt(PathBuf),
 }
 
 /// How the apiserver is reached.
@@ -139,7 +153,10 @@ impl Config {
             certificates: None,
             manifests: None,
             provider: None,
-            runtime: RuntimeConfig::Containerd { socket: "/run/containerd/containerd.sock".into() },
+            runtime: RuntimeConfig::Containerd {
+                socket: "/run/containerd/containerd.sock".into(),
+                pod_runtime: PodRuntime::default(),
+            },
             network: NetworkConfig::Node(Box::default()),
             pod_cidrs: Vec::new(),
             paths: Paths {

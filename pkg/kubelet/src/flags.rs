@@ -2,7 +2,7 @@
 
 use crate::admission::is_label;
 use crate::certificates::Certificates;
-use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig, ServerConfig};
+use crate::config::{ApiConfig, Config, NetworkConfig, PodRuntime, RuntimeConfig, ServerConfig};
 use crate::eviction::{HARD, Thresholds};
 use crate::image_access::ImageVerification;
 use crate::isolation::is_namespaced;
@@ -58,6 +58,10 @@ pub struct Flags {
     /// Where containerd listens.
     #[arg(long, default_value = "unix:///run/containerd/containerd.sock")]
     pub container_runtime_endpoint: String,
+    /// What runs the containers of pods that name no RuntimeClass: runc, shim (the node's own, one process for all pods),
+    /// or the path of containerd-shim-minik8s-v1. A RuntimeClass with the handler runc gives runc in any case.
+    #[arg(long, default_value = "runc", value_parser = pod_runtime)]
+    pub pod_runtime: PodRuntime,
     /// Where volumes and other things of pods are kept.
     #[arg(long, default_value = "/var/lib/kubelet")]
     pub root_dir: PathBuf,
@@ -174,7 +178,7 @@ impl From<Flags> for Config {
             api: flags.kubeconfig.map_or(ApiConfig::None, ApiConfig::Kubeconfig),
             certificates,
             manifests: flags.pod_manifest_path,
-            runtime: RuntimeConfig::Containerd { socket },
+            runtime: RuntimeConfig::Containerd { socket, pod_runtime: flags.pod_runtime },
             network: NetworkConfig::Node(Box::new(network)),
             pod_cidrs: flags.pod_cidr,
             paths: crate::host::Paths {
@@ -214,6 +218,15 @@ impl From<Flags> for Config {
             pressure_stays: flags.eviction_pressure_transition_period,
             ..defaults
         }
+    }
+}
+
+fn pod_runtime(text: &str) -> Result<PodRuntime, String> {
+    match text {
+        "runc" => Ok(PodRuntime::Runc),
+        "shim" => Ok(PodRuntime::Shim),
+        path if path.starts_with('/') => Ok(PodRuntime::ShimAt(path.into())),
+        _ => Err("expected runc, shim, or the path of containerd-shim-minik8s-v1".to_owned()),
     }
 }
 
@@ -292,7 +305,7 @@ mod tests {
         assert_eq!(config.eviction_hard, "memory.available<1Gi".parse().expect("thresholds"));
         assert_eq!(config.pressure_stays, Duration::from_secs(90));
         assert!(
-            matches!(config.runtime, RuntimeConfig::Containerd { socket } if socket == std::path::Path::new("/x.sock"))
+            matches!(config.runtime, RuntimeConfig::Containerd { socket, .. } if socket == std::path::Path::new("/x.sock"))
         );
     }
 

@@ -1,6 +1,6 @@
 //! Puts a kubelet together and runs it.
 
-use crate::config::{ApiConfig, Config, NetworkConfig, RuntimeConfig};
+use crate::config::{ApiConfig, Config, NetworkConfig, PodRuntime, RuntimeConfig};
 use crate::error::Error;
 use crate::events::Events;
 use crate::eviction::Evictions;
@@ -269,7 +269,9 @@ fn lay_out(root: &Path) -> Result<(), Error> {
 fn runtime(config: &Config) -> Result<Arc<dyn Runtime>, Error> {
     match &config.runtime {
         RuntimeConfig::Given(runtime) => Ok(runtime.clone()),
-        RuntimeConfig::Containerd { socket } => Ok(Arc::new(containerd(socket, config)?)),
+        RuntimeConfig::Containerd { socket, pod_runtime } => {
+            Ok(Arc::new(containerd(socket, pod_runtime, config)?))
+        }
     }
 }
 
@@ -352,13 +354,24 @@ fn addresses(config: &Config) -> Vec<String> {
 }
 
 /// containerd, as this node uses it.
-pub(crate) fn containerd(socket: &std::path::Path, config: &Config) -> Result<Containerd, Error> {
-    let defaults = containerd::Config::default();
-    let runtime = Containerd::new(containerd::Config {
+pub(crate) fn containerd(
+    socket: &std::path::Path,
+    pod_runtime: &PodRuntime,
+    config: &Config,
+) -> Result<Containerd, Error> {
+    let own = containerd::Config {
         socket: socket.to_owned(),
         root_dir: config.paths.root.join("runtime"),
         state_dir: config.state_dir.clone(),
-        ..defaults
-    });
-    runtime.map_err(Error::Runtime)
+        ..containerd::Config::default()
+    };
+    let own = match pod_runtime {
+        PodRuntime::Runc => own,
+        PodRuntime::Shim => {
+            let program = containerd::link_shim(&own.root_dir).map_err(Error::Runtime)?;
+            own.with_shim(&program)
+        }
+        PodRuntime::ShimAt(program) => own.with_shim(program),
+    };
+    Containerd::new(own).map_err(Error::Runtime)
 }

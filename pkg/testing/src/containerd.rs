@@ -7,6 +7,9 @@ use tempfile::TempDir;
 
 use crate::PATIENCE;
 
+/// Where our own shim keeps what is not containerd's.
+const SHIMS: &str = "/run/minik8s/shim";
+
 /// A containerd that ends, with all its shims, containers, mounts and control groups, when this is dropped.
 pub struct Containerd {
     dir: TempDir,
@@ -120,10 +123,15 @@ impl Drop for Containerd {
     fn drop(&mut self) {
         self.kill();
         // The sockets of shims are not in our folder; where they are is written there.
+        let mut folders = Vec::new();
         for bundle in self.bundles() {
             let address = std::fs::read_to_string(bundle.join("address")).unwrap_or_default();
             if let Some(socket) = address.trim().strip_prefix("unix://") {
                 let _ = std::fs::remove_file(socket);
+                // Our own shim has a folder of its own, which it removes when it ends by itself.
+                if let Some(folder) = Path::new(socket).parent().filter(|path| path.starts_with(SHIMS)) {
+                    folders.push(folder.to_owned());
+                }
             }
         }
         // First what starts others, then all that is in the control groups, then whatever has our folder open.
@@ -143,6 +151,9 @@ impl Drop for Containerd {
         mounts.reverse();
         for mount in mounts {
             let _ = Command::new("umount").arg("-l").arg(mount).stderr(Stdio::null()).status();
+        }
+        for folder in folders {
+            let _ = std::fs::remove_dir_all(folder);
         }
         // What was killed needs a moment to be gone.
         let ends = Instant::now() + PATIENCE;

@@ -9,6 +9,7 @@ use std::process::Command;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("daemon", &[]),
+    ("shim", &[]),
     ("store", &[]),
     ("listwatch", &["store", "api"]),
     ("patch", &["api"]),
@@ -30,6 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kubeproxy-cmd", &["proxy", "daemon"]),
     ("kubeadm-cmd", &["api", "cli", "client", "pki", "store", "kubelet", "daemon"]),
     ("kubectl-cmd", &["api", "cli", "client", "patch"]),
+    ("shim-cmd", &["shim"]),
     (
         "minik8s-cmd",
         &[
@@ -41,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kubelet-cmd",
             "kubeproxy-cmd",
             "scheduler-cmd",
+            "shim-cmd",
         ],
     ),
     (
@@ -65,8 +68,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Licences that go together with Apache-2.0.
-const LICENCES: &[&str] =
-    &["Apache-2.0", "BSD-3-Clause", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
+const LICENCES: &[&str] = &[
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Zlib",
+];
 
 /// Longer files are not read by anybody.
 const LONGEST_FILE: usize = 1000;

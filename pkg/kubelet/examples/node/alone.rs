@@ -4,7 +4,7 @@
 use crate::FOREVER;
 use futures::future::join_all;
 use kubelet::runtime::containerd::{Config, Containerd};
-use kubelet::runtime::{ContainerSpec, ImageId, PodRef, Runtime, SandboxId, SandboxSpec};
+use kubelet::runtime::{ContainerSpec, ImageId, PodRef, Resources, Runtime, SandboxId, SandboxSpec};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -27,17 +27,24 @@ pub struct Alone {
 }
 
 impl Alone {
-    pub async fn new(containerd: &testing::Containerd) -> Alone {
+    /// With our own shim, if one is given, else with runc.
+    pub async fn new(containerd: &testing::Containerd, shim: Option<&Path>) -> Alone {
+        let name = if shim.is_some() { "alone-shim" } else { "alone" };
         let config = Config {
             socket: containerd.socket(),
-            root_dir: containerd.dir().join("alone"),
-            state_dir: containerd.dir().join("alone-run"),
+            namespace: name.to_owned(),
+            root_dir: containerd.dir().join(name),
+            state_dir: containerd.dir().join(format!("{name}-run")),
             ..Config::default()
+        };
+        let config = match shim {
+            Some(program) => config.with_shim(program),
+            None => config,
         };
         let runtime = Containerd::new(config).expect("a runtime");
         let image = runtime.import(&image("busybox", containerd.dir())).await.expect("busybox").remove(0).id;
-        let logs = containerd.dir().join("alone-logs");
-        Alone { runtime, image, cgroup: containerd.cgroup().to_owned(), logs }
+        let logs = containerd.dir().join(format!("{name}-logs"));
+        Alone { runtime, image, cgroup: format!("{}/{name}", containerd.cgroup()), logs }
     }
 
     pub async fn start(&self, names: &[String]) -> f64 {
@@ -45,13 +52,21 @@ impl Alone {
         join_all(names.iter().map(|name| async move {
             let pod = PodRef { namespace: "default".into(), name: name.clone(), uid: name.clone() };
             let cgroup_parent = format!("{}/pod{name}", self.cgroup);
-            let sandbox = SandboxSpec { hostname: name.clone(), cgroup_parent, ..SandboxSpec::default() };
+            // As the kubelet has it for BestEffort: next to no share of the processors.
+            let resources = Resources { cpu_shares: 2, ..Resources::default() };
+            let sandbox = SandboxSpec {
+                hostname: name.clone(),
+                cgroup_parent,
+                resources: resources.clone(),
+                ..SandboxSpec::default()
+            };
             let sandbox = self.runtime.start_sandbox(&pod, &sandbox).await.expect("a sandbox").id;
             let spec = ContainerSpec {
                 name: "c".into(),
                 image: self.image.clone(),
                 command: ["sh", "-c", FOREVER].map(str::to_owned).into(),
                 log_path: self.logs.join(format!("{name}.log")),
+                resources,
                 ..ContainerSpec::default()
             };
             self.runtime.start_container(&pod, &sandbox, &spec).await.expect("a container");

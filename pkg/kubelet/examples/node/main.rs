@@ -16,6 +16,7 @@ mod alone;
 mod command;
 mod peer;
 mod pods;
+mod shim;
 
 use alone::Alone;
 use bench::process;
@@ -44,6 +45,12 @@ struct Flags {
     /// Measure this kubelet of upstream's too
     #[arg(long)]
     peer: Option<PathBuf>,
+    /// Measure this shim beside runc too: containerd alone, in turns
+    #[arg(long)]
+    shim: Option<PathBuf>,
+    /// Nothing but the shim beside runc
+    #[arg(long, requires = "shim")]
+    only_shim: bool,
     /// Fewer pods, shorter windows
     #[arg(long)]
     quick: bool,
@@ -73,11 +80,18 @@ fn main() {
 }
 
 async fn bench(flags: &Flags) {
+    if let Some(program) = &flags.shim {
+        let program = std::path::absolute(program).expect("the shim");
+        print!("{}", render(&shim::rows(&program, flags.quick).await));
+    }
+    if flags.only_shim {
+        return;
+    }
     let program = std::fs::canonicalize(&flags.program).expect("the kubelet");
     let (floor, ours) = {
         let containerd = Containerd::start();
         eprintln!("containerd alone");
-        let floor = alone(&Alone::new(&containerd).await, flags.quick).await;
+        let floor = alone(&Alone::new(&containerd, None).await, flags.quick).await;
         eprintln!("kubelet");
         let server = TestServer::start().await;
         let mut command = command::kubelet(&program, NAME, &containerd, Some(&server));

@@ -16,6 +16,9 @@ use testing::{eventually, in_time};
 static SHARED: Mutex<Weak<testing::Containerd>> = Mutex::new(Weak::new());
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
+/// Our own shim, where these tests are its own.
+pub const SHIM: Option<&str> = option_env!("CARGO_BIN_EXE_containerd-shim-minik8s-v1");
+
 /// A runtime with the image `busybox`.
 pub struct Node {
     pub runtime: Containerd,
@@ -50,6 +53,10 @@ impl Node {
             state_dir: dir.join("run"),
             registries_dir: dir.join("certs.d"),
             ..Config::default()
+        };
+        let config = match SHIM {
+            Some(program) => config.with_shim(Path::new(program)),
+            None => config,
         };
         let runtime = Containerd::new(config.clone()).expect("a runtime");
         let images = runtime.import(&archive("busybox", containerd.dir())).await.expect("busybox");

@@ -14,10 +14,18 @@ pub(super) async fn of(config: &Config) -> Handlers {
         recursive_read_only_mounts: kernel_is_since(RECURSIVE_READ_ONLY) && runc_knows("rro").await,
         user_namespaces: false,
     };
-    let of = |runtime: &str| if runtime == RUNC { of_runc } else { HandlerFeatures::default() };
+    let of_shim = HandlerFeatures {
+        recursive_read_only_mounts: kernel_is_since(RECURSIVE_READ_ONLY),
+        user_namespaces: false,
+    };
+    let of = |name: &str, runtime: &str| match (name, runtime) {
+        (_, RUNC) => of_runc,
+        (super::SHIM, _) => of_shim,
+        _ => HandlerFeatures::default(),
+    };
     let mut handlers: Handlers =
-        config.handlers.iter().map(|(name, runtime)| (name.clone(), of(runtime))).collect();
-    let usual = handlers.get("runc").copied().unwrap_or(of_runc);
+        config.handlers.iter().map(|(name, runtime)| (name.clone(), of(name, runtime))).collect();
+    let usual = handlers.get(&config.usual_handler).copied().unwrap_or(of_runc);
     handlers.insert(String::new(), usual);
     handlers
 }

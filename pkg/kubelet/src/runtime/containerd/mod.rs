@@ -65,6 +65,51 @@ pub struct Config {
     pub registries_dir: PathBuf,
     /// containerd's runtimes by the handler of a RuntimeClass.
     pub handlers: BTreeMap<String, String>,
+    /// The handler of pods that name no RuntimeClass.
+    pub usual_handler: String,
+}
+
+/// The handler of runc.
+pub const RUNC: &str = "runc";
+/// The handler of our own shim.
+pub const SHIM: &str = "shim";
+/// What our own shim is called, so that it knows what it is.
+const SHIM_PROGRAM: &str = "containerd-shim-minik8s-v1";
+
+impl Config {
+    /// The same, with our own shim for pods that name no RuntimeClass; runc stays for those that name it.
+    pub fn with_shim(mut self, program: &Path) -> Self {
+        self.handlers.insert(SHIM.to_owned(), program.display().to_string());
+        self.usual_handler = SHIM.to_owned();
+        self
+    }
+}
+
+/// Makes a name for this program by which containerd finds our own shim in it.
+pub fn link_shim(root_dir: &Path) -> Result<PathBuf, Error> {
+    let link = root_dir.join(SHIM_PROGRAM);
+    let make = || {
+        let program = std::env::current_exe()?;
+        std::fs::create_dir_all(root_dir)?;
+        if std::fs::read_link(&link).is_ok_and(|there| there == program) {
+            return Ok(());
+        }
+        let new = link.with_extension(uuid::Uuid::new_v4().to_string());
+        std::os::unix::fs::symlink(program, &new)?;
+        std::fs::rename(&new, &link)
+    };
+    make().map_err(|source: std::io::Error| Error::Unavailable {
+        doing: format!("link {}", link.display()),
+        source: source.into(),
+    })?;
+    let told = std::process::Command::new(&link).arg("-v").output();
+    if told.is_ok_and(|told| String::from_utf8_lossy(&told.stdout).contains(SHIM_PROGRAM)) {
+        return Ok(link);
+    }
+    let text = format!(
+        "this kubelet is not part of the one program minik8s: use --pod-runtime=/path/to/{SHIM_PROGRAM}, or --pod-runtime=runc"
+    );
+    Err(Error::Container(text))
 }
 
 impl Default for Config {
@@ -76,7 +121,8 @@ impl Default for Config {
             root_dir: "/var/lib/kubelet/runtime".into(),
             state_dir: "/run/kubelet/runtime".into(),
             registries_dir: "/etc/containerd/certs.d".into(),
-            handlers: [("runc".to_owned(), "io.containerd.runc.v2".to_owned())].into(),
+            handlers: [(RUNC.to_owned(), sandbox::RUNC.to_owned())].into(),
+            usual_handler: RUNC.to_owned(),
         }
     }
 }

@@ -220,17 +220,18 @@ impl Engine {
     /// The runtime of a handler, as containerd knows it.
     fn runtime(&self, handler: &str) -> Result<api::container::Runtime, Error> {
         let handlers = &self.config.handlers;
-        let name = match handlers.get(if handler.is_empty() { "runc" } else { handler }) {
+        let handler = if handler.is_empty() { self.config.usual_handler.as_str() } else { handler };
+        let name = match handlers.get(handler) {
             Some(name) => name.clone(),
-            None if handler.is_empty() => RUNC.to_owned(),
+            None if handler == self.config.usual_handler => RUNC.to_owned(),
             None => {
                 let text = format!("failed to get sandbox runtime: no runtime for {handler:?} is configured");
                 return Err(Error::Container(text));
             }
         };
         let mut runtime = api::container::Runtime { name, ..Default::default() };
-        if runtime.name == RUNC {
-            // runc's own state is ours alone: two nodes on one machine may have a static pod of the same id.
+        if runtime.name == RUNC || handler == super::SHIM {
+            // What our shim does not do it hands to runc, with these options. runc's own state is ours alone: two nodes on one machine may have a static pod of the same id.
             let options = runtime.options.get_or_insert_default();
             options.type_url = RUNC_OPTIONS.to_owned();
             options.value =

@@ -1,0 +1,5 @@
+//! The shim program.
+
+fn main() -> std::process::ExitCode {
+    shim_cmd::main(std::env::args_os())
+}
