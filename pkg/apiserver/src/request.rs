@@ -96,6 +96,7 @@ impl<'a> RequestInfo<'a> {
         if !target.name.is_empty() {
             fields = named(&target.name, fields, verb)?;
         } else if target.verb_in_path.is_none()
+            && target.is_collection
             && matches!(verb, "list" | "watch")
             && let Some(name) = only_name(&fields).filter(|name| is_path_segment(name))
         {
@@ -378,6 +379,12 @@ mod tests {
     fn odd_paths_are_understood_as_upstream_does() {
         check("GET", "/apis//v1/pods", "get /apis//v1/pods");
         check("GET", "//api/v1/pods", "get //api/v1/pods");
+        // Where the path has room for a name and none in it, no selector says it: nothing of anything is asked for.
+        check(
+            "GET",
+            "/api/v1/nodes//proxy/x?fieldSelector=metadata.name%3Dn",
+            "list group= version=v1 ns= resource=nodes name= sub=proxy rest=/x [metadata.name=n]",
+        );
         check("GET", "/api/v1/pods//", "list group= version=v1 ns= resource=pods name= sub= rest=// []");
         check(
             "GET",

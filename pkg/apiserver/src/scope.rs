@@ -123,6 +123,24 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_anything_has_no_path() {
+        for kind in kinds().iter().filter(|kind| kind.verbs != Verbs::CreateOnly) {
+            let namespace = if kind.namespaced() { "/namespaces/a" } else { "" };
+            let base = format!("{}{namespace}/{}", base(kind), kind.plural);
+            for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+                for end in ["//status", "//proxy", "//proxy/x", "//log"] {
+                    for query in
+                        ["", "?fieldSelector=metadata.name%3Dx", "?watch=1&fieldSelector=metadata.name%3Dx"]
+                    {
+                        let path = format!("{base}{end}{query}");
+                        assert_eq!(code(kind, method, &path), 404, "{method} {path}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn no_object_of_a_kind_with_namespaces_is_outside_of_one() {
         for kind in kinds().iter().filter(|kind| kind.namespaced()) {
             let (base, plural) = (base(kind), &kind.plural);

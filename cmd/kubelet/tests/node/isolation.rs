@@ -14,7 +14,7 @@ use testing::eventually;
 const FOREVER: &str = "while true; do sleep 0.1; done";
 /// Containers whose sub-path somebody races for, and how many of them a pod has; a twentieth of them unless `SOAK` is set.
 const RACED: usize = 2_000;
-const IN_A_POD: usize = 50;
+const IN_A_POD: usize = 10;
 
 fn shell(name: &str, line: &str) -> Value {
     json!({"name": name, "command": ["sh", "-c", line]})

@@ -92,6 +92,9 @@ async fn the_owner_of_a_namespace_reaches_nothing_of_the_cluster_below_it() {
         ("POST", "/apis/authentication.k8s.io/v1/namespaces/team/selfsubjectreviews", &json!({})),
         ("GET", "/apis/metrics.k8s.io/v1beta1/namespaces/team/nodes", &Value::Null),
         ("GET", "/apis/metrics.k8s.io/v1beta1/namespaces/team/nodes/n1", &Value::Null),
+        // A name that only the selector says.
+        ("GET", "/api/v1/namespaces/team/services//proxy/x?fieldSelector=metadata.name%3Ds1", &Value::Null),
+        ("GET", "/api/v1/namespaces/team/pods//proxy/x?fieldSelector=metadata.name%3Dp1", &Value::Null),
     ];
     for (method, path, body) in cases {
         let body = if body.is_null() { String::new() } else { body.to_string() };
