@@ -13,6 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+const CONTAINERD: &str = "containerd";
+const SLURM: &str = "slurm";
 const NEVER: &str = "NeverVerify";
 const NEVER_PRELOADED: &str = "NeverVerifyPreloadedImages";
 const NEVER_LISTED: &str = "NeverVerifyAllowlistedImages";
@@ -22,7 +24,9 @@ const EXAMPLES: &str = "Examples:
   kubelet --kubeconfig /etc/kubernetes/kubelet.conf
       registers this machine as a node and runs the pods that are bound to it
   kubelet --pod-manifest-path /etc/kubernetes/manifests
-      runs the pods of a folder, without any cluster";
+      runs the pods of a folder, without any cluster
+  kubelet --kubeconfig /etc/kubernetes/slurm.conf --hostname-override hpc --provider slurm --config site.yaml
+      makes a SLURM site a node, whose pods are its jobs";
 
 /// Runs the pods of one node.
 #[derive(Debug, Parser)]
@@ -37,6 +41,12 @@ pub struct Flags {
     /// Ask for a new client certificate before the present one ends.
     #[arg(long)]
     pub rotate_certificates: bool,
+    /// What runs the pods: this machine, or a SLURM site that --config describes.
+    #[arg(long, default_value = "containerd", value_parser = [CONTAINERD, SLURM])]
+    pub provider: String,
+    /// The description of the site, with --provider slurm.
+    #[arg(long, required_if_eq("provider", SLURM))]
+    pub config: Option<PathBuf>,
     /// A folder of pod manifests, watched.
     #[arg(long)]
     pub pod_manifest_path: Option<PathBuf>,
@@ -174,6 +184,7 @@ impl From<Flags> for Config {
             api: flags.kubeconfig.map_or(ApiConfig::None, ApiConfig::Kubeconfig),
             certificates,
             manifests: flags.pod_manifest_path,
+            slurm: flags.config.filter(|_| flags.provider == SLURM),
             runtime: RuntimeConfig::Containerd { socket },
             network: NetworkConfig::Node(Box::new(network)),
             pod_cidrs: flags.pod_cidr,

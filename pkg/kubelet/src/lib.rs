@@ -35,6 +35,7 @@ pub mod pod_network;
 mod pods;
 pub mod probe;
 pub mod provider;
+pub mod providers;
 mod run;
 pub mod runtime;
 mod serve;

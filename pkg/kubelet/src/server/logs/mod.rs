@@ -1,4 +1,4 @@
-//! `/containerLogs`: what a container wrote, from its file in CRI format.
+//! `/containerLogs`: what a container wrote, from its file in CRI format, or from wherever its pod runs.
 //!
 //! ```text
 //! options ─ status ─> which file ─ tail ─> where to begin ─ lines ─> filter ─> client
@@ -9,12 +9,14 @@
 mod filter;
 mod follow;
 mod options;
+mod stream;
 mod tail;
 
 use super::Server;
 use super::answer::{self, Answer, Refusal};
 use super::pods;
 use super::route::{PodPath, Query};
+use crate::provider::{Log, LogRequest};
 use crate::runtime::Error;
 use filter::Filter;
 use http::StatusCode;
@@ -38,17 +40,36 @@ pub async fn handle(server: &Arc<Server>, path: &PodPath, query: &Query) -> Resu
     }
     let id = choose(&pod, &path.container, options.previous).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
     let pod = pods::reference(&pod);
-    let log = server.provider.logs(&pod, &id).await.map_err(|error| match error {
+    let asked = LogRequest { follow: options.follow, tail_lines: options.tail_lines };
+    let log = server.provider.logs(&pod, &id, asked).await.map_err(|error| match error {
         Error::NotFound(_) => unreadable(&id),
         other => pods::failed(&other),
     })?;
+    let (pieces, receiver) = mpsc::channel(PIECES);
+    let filter = Filter::new(&options, Timestamp::now());
+    let log = match log {
+        Log::File(file) => file,
+        Log::Stream(lines) => {
+            let shutdown = server.shutdown.clone();
+            server.streams.spawn(async move {
+                tokio::select! {
+                    ended = stream::copy(lines, filter, &pieces) => {
+                        if let Err(error) = ended {
+                            tracing::warn!(%error, "a log ended early");
+                        }
+                    }
+                    () = pieces.closed() => {}
+                    () = shutdown.cancelled() => {}
+                }
+            });
+            return Ok(answer::stream(receiver));
+        }
+    };
     // A file that cannot be read is an answer of its own; what fails later only ends the stream.
     let reader = follow::Reader::open(&log.path, options.tail_lines).await.map_err(|error| {
         tracing::warn!(%error, container = id, path = %log.path.display(), "cannot read a log");
         unreadable(&id)
     })?;
-    let filter = Filter::new(&options, Timestamp::now());
-    let (pieces, receiver) = mpsc::channel(PIECES);
     let follow = options.follow;
     let task = {
         let server = server.clone();
