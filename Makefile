@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 BIN := bin
-PROGRAMS := containerd-shim-minik8s-v1 apiserver controller-manager knative kubeadm kubectl kubelet kubeproxy scheduler
+PROGRAMS := containerd-shim-minik8s-v1 apiserver controller-manager interlink knative kubeadm kubectl kubelet kubeproxy scheduler
 # By these names upstream's kubectl finds our commands.
 PLUGINS := kubectl-register kubectl-trigger kubectl-update kubectl-workflow
 TARGET := x86_64-unknown-linux-gnu

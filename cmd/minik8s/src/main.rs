@@ -28,6 +28,7 @@ const PROGRAMS: &[Program] = programs! {
     "containerd-shim-minik8s-v1": shim_cmd,
     "apiserver": apiserver_cmd,
     "controller-manager": controller_manager_cmd,
+    "interlink": interlink_cmd,
     "knative": knative_cmd,
     "kubeadm": kubeadm_cmd,
     "kubectl": kubectl_cmd,

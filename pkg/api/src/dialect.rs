@@ -10,7 +10,10 @@
 
 mod slurm;
 
-pub use slurm::RESULT as SLURM_RESULT;
+pub use slurm::{
+    CODE as SLURM_CODE, CODE_PATH as SLURM_CODE_PATH, MAX_CODE_BYTES as MAX_SLURM_CODE_BYTES,
+    NO_IMAGE as SLURM_NO_IMAGE, RESULT as SLURM_RESULT, RUN as SLURM_RUN,
+};
 
 use crate::names;
 use crate::object::{object_mut, set_default};

@@ -99,6 +99,8 @@ pub struct Config {
     pub manifests: Option<PathBuf>,
     /// What runs the pods instead of this machine.
     pub provider: Option<Arc<dyn PodProvider>>,
+    /// The description of a SLURM site that runs the pods instead of this machine.
+    pub slurm: Option<PathBuf>,
     /// The container runtime of this machine.
     pub runtime: RuntimeConfig,
     /// The network of pods.
@@ -153,6 +155,7 @@ impl Config {
             certificates: None,
             manifests: None,
             provider: None,
+            slurm: None,
             runtime: RuntimeConfig::Containerd {
                 socket: "/run/containerd/containerd.sock".into(),
                 pod_runtime: PodRuntime::default(),

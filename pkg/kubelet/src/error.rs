@@ -43,6 +43,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The description of a site is none.
+    #[error("the site of --config")]
+    Site(#[from] crate::providers::slurm::SiteError),
     /// The folder of manifests cannot be watched.
     #[error("watch {path}")]
     Watch {

@@ -13,6 +13,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+const CONTAINERD: &str = "containerd";
+const SLURM: &str = "slurm";
+const INTERLINK: &str = "interlink";
 const NEVER: &str = "NeverVerify";
 const NEVER_PRELOADED: &str = "NeverVerifyPreloadedImages";
 const NEVER_LISTED: &str = "NeverVerifyAllowlistedImages";
@@ -22,7 +25,11 @@ const EXAMPLES: &str = "Examples:
   kubelet --kubeconfig /etc/kubernetes/kubelet.conf
       registers this machine as a node and runs the pods that are bound to it
   kubelet --pod-manifest-path /etc/kubernetes/manifests
-      runs the pods of a folder, without any cluster";
+      runs the pods of a folder, without any cluster
+  kubelet --kubeconfig /etc/kubernetes/slurm.conf --hostname-override hpc --provider slurm --config site.yaml
+      makes a SLURM site a node, whose pods are its jobs
+  kubelet --kubeconfig /etc/kubernetes/vk.conf --hostname-override vk --provider interlink --config InterLinkConfig.yaml
+      makes a node of whatever an interLink API has behind it";
 
 /// Runs the pods of one node.
 #[derive(Debug, Parser)]
@@ -37,6 +44,16 @@ pub struct Flags {
     /// Ask for a new client certificate before the present one ends.
     #[arg(long)]
     pub rotate_certificates: bool,
+    /// What runs the pods: this machine, or a SLURM site or an interLink API that --config describes.
+    #[arg(long, default_value = "containerd", value_parser = [CONTAINERD, SLURM, INTERLINK])]
+    pub provider: String,
+    /// The description of the site with --provider slurm; InterLinkConfig.yaml with --provider interlink, which is
+    /// looked for where INTERLINKCONFIGPATH says if it is not given.
+    #[arg(long, required_if_eq("provider", SLURM))]
+    pub config: Option<PathBuf>,
+    /// How an interLink API of the first generation is told to reach this cluster, if not as this node does.
+    #[arg(long)]
+    pub interlink_apiserver: Option<String>,
     /// A folder of pod manifests, watched.
     #[arg(long)]
     pub pod_manifest_path: Option<PathBuf>,
@@ -148,6 +165,13 @@ pub struct Flags {
     pub eviction_pressure_transition_period: Duration,
 }
 
+impl Flags {
+    /// Pods run behind an interLink API.
+    pub fn is_interlink(&self) -> bool {
+        self.provider == INTERLINK
+    }
+}
+
 impl From<Flags> for Config {
     fn from(flags: Flags) -> Config {
         let hostname = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
@@ -178,6 +202,7 @@ impl From<Flags> for Config {
             api: flags.kubeconfig.map_or(ApiConfig::None, ApiConfig::Kubeconfig),
             certificates,
             manifests: flags.pod_manifest_path,
+            slurm: flags.config.filter(|_| flags.provider == SLURM),
             runtime: RuntimeConfig::Containerd { socket, pod_runtime: flags.pod_runtime },
             network: NetworkConfig::Node(Box::new(network)),
             pod_cidrs: flags.pod_cidr,

@@ -13,6 +13,7 @@ use crate::host::Capacity;
 use crate::node::{Machine, Pressure};
 use crate::runtime::{Error, ExecSpec, Handlers, Image, PodRef, Session, Usage};
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
@@ -44,6 +45,8 @@ pub enum Change {
 pub struct Described {
     /// The machine, if it is one.
     pub machine: Machine,
+    /// Labels that the node is registered with beside those that it is given.
+    pub labels: BTreeMap<String, String>,
     /// What there is.
     pub capacity: Capacity,
     /// What pods may use of it.
@@ -60,8 +63,25 @@ pub struct Described {
     pub images: Vec<Image>,
 }
 
+/// What of a container's log is asked for. A provider may give more: who asked leaves out what is too much.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogRequest {
+    /// On as it grows, until nothing more will be written to it.
+    pub follow: bool,
+    /// Only so many lines from the end.
+    pub tail_lines: Option<u64>,
+}
+
 /// A container's log, in CRI format.
-pub struct Log {
+pub enum Log {
+    /// A file of this machine.
+    File(LogFile),
+    /// From elsewhere: exactly what was asked for, in pieces that need not be whole lines.
+    Stream(BoxStream<'static, std::io::Result<Bytes>>),
+}
+
+/// A container's log on this machine.
+pub struct LogFile {
     /// The file.
     pub path: PathBuf,
     /// Ends when nothing more will be written to it.
@@ -106,7 +126,7 @@ pub trait PodProvider: Send + Sync + 'static {
     async fn node_seen(&self, _node: Option<Arc<Node>>) {}
 
     /// The log of a container, by the id that its status has.
-    async fn logs(&self, pod: &PodRef, container_id: &str) -> Result<Log, Error>;
+    async fn logs(&self, pod: &PodRef, container_id: &str, asked: LogRequest) -> Result<Log, Error>;
     /// Executes something in a container.
     async fn exec(&self, pod: &PodRef, container: &str, spec: &ExecSpec) -> Result<Session, Error>;
     /// Attaches to a container, and to its standard input if that is asked for.

@@ -17,6 +17,7 @@ use crate::plan::NodeFacts;
 use crate::pod_network::{self, NodeNetwork, PodNetwork};
 use crate::pods::{Known, Pods};
 use crate::provider::PodProvider;
+use crate::providers::slurm::{self, SlurmNode};
 use crate::runtime::Runtime;
 use crate::runtime::containerd::{self, Containerd};
 use crate::serve;
@@ -41,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 const TOLD: usize = 256;
 
 /// Runs until the token is cancelled. Pods stay as they are: the next kubelet takes them up.
-pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+pub async fn run(mut config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     let shutdown = shutdown.child_token();
     if let Some(certificates) = &config.certificates {
         certificates.bootstrap(&shutdown).await?;
@@ -62,13 +63,17 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         Some(server) => Some(serve::bind(server).await?),
         None => None,
     };
-    let provider: Arc<dyn PodProvider> = match &config.provider {
-        Some(given) => given.clone(),
-        None => {
+    let provider: Arc<dyn PodProvider> = match (&config.provider, &config.slurm) {
+        (Some(given), _) => given.clone(),
+        (None, Some(file)) => slurm_site(&config, file, &client, &events, &shutdown).await?,
+        (None, None) => {
             let parts = Parts { client: &client, events: &events, addresses: &addresses };
             local_node(&config, parts, &mut tasks, &shutdown).await?
         }
     };
+    if config.slurm.is_some() {
+        config.taints.extend(slurm::taints());
+    }
     let taken = CancellationToken::new();
     let kubelet = Kubelet { config, client, events, addresses, provider, taken: taken.clone() };
     kubelet.start(listener, &mut tasks, &shutdown)?;
@@ -167,10 +172,36 @@ impl Kubelet {
     }
 }
 
+/// A SLURM site, whose jobs are the node's pods.
+async fn slurm_site(
+    config: &Config,
+    file: &Path,
+    client: &Option<Client>,
+    events: &Events,
+    shutdown: &CancellationToken,
+) -> Result<Arc<SlurmNode>, Error> {
+    let site = slurm::SiteConfig::read(file)?;
+    let folder = config.paths.root.join("slurm").join(&config.node_name);
+    let failed = |source| Error::File { doing: "open", path: folder.clone(), source };
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    let parts = slurm::NodeParts {
+        site: slurm::SlurmSite::open(site, &SlurmNode::sockets(&folder)).await.map_err(failed)?,
+        folder: folder.clone(),
+        node_name: config.node_name.clone(),
+        objects: Arc::new(slurm::ApiObjects(client.clone())),
+        events: events.clone(),
+    };
+    SlurmNode::new(parts, shutdown.clone()).map_err(failed)
+}
+
 /// Those that run no containers of this machine have no disk to remember by.
 fn claimant(config: &Config) -> Claimant {
     match config.simulated.is_some() || config.provider.is_some() {
         true => Claimant::named(&config.node_name),
+        // A machine may have a kubelet of its own beside those of sites.
+        false if config.slurm.is_some() => {
+            Claimant::of(&config.paths.root.join("slurm").join(&config.node_name))
+        }
         false => Claimant::of(&config.paths.root),
     }
 }
@@ -189,6 +220,17 @@ struct Parts<'a> {
     client: &'a Option<Client>,
     events: &'a Events,
     addresses: &'a [String],
+}
+
+/// This machine as a provider of pods for whoever is not a kubelet, and what has to run beside it. No apiserver is asked.
+pub async fn local(
+    config: &Config,
+    shutdown: &CancellationToken,
+) -> Result<(Arc<dyn PodProvider>, JoinSet<()>), Error> {
+    let mut tasks = JoinSet::new();
+    let parts = Parts { client: &None, events: &Events::default(), addresses: &addresses(config) };
+    let node = local_node(config, parts, &mut tasks, shutdown).await?;
+    Ok((node, tasks))
 }
 
 /// This machine, with what goes on beside its pods: logs that grow, images that nobody uses, pods that have to go.

@@ -4,18 +4,30 @@
 //! {partition, threadNum, taskPerNode, cpu_per_task, gpu-num, file, codePath}
 //!     ──> annotations slurm.minik8s.io/* of the pod, what sbatch is told
 //!     ──> nodeSelector and toleration minik8s.io/provider=slurm, so that only such a node takes it
-//!     ──> command: compile and run codePath;  cpu and nvidia.com/gpu as requests
+//!     ──> command: slurm.minik8s.io/run codePath, which the site compiles and runs;  cpu and nvidia.com/gpu as requests
 //! ```
+//!
+//! The source itself is on the user's machine: who translates reads it there, and adds it as [`CODE`].
 
 use super::DialectError;
 use serde_json::{Map, Value, json};
 
 /// Where a job's result goes: the `file` of the seed.
 pub const RESULT: &str = "slurm.minik8s.io/output";
+/// Where a job's source is on the machine of the user who applies it: the `codePath` of the seed.
+pub const CODE_PATH: &str = "slurm.minik8s.io/code-path";
+/// The source itself, as text.
+pub const CODE: &str = "slurm.minik8s.io/code";
+/// A source is no longer than this: all annotations of an object together have 256 KiB.
+pub const MAX_CODE_BYTES: usize = 192 * 1024;
+/// The command of a container that runs a source: the site says how, by the ending of its name.
+pub const RUN: &str = "slurm.minik8s.io/run";
 /// What nodes are labelled and tainted with that submit to SLURM.
 const PROVIDER: &str = "minik8s.io/provider";
+/// What nodes are tainted with that are no machines, as interLink's are.
+const VIRTUAL: &str = "virtual-node.interlink/no-schedule";
 /// The image of pods that run as programs of the SLURM nodes themselves.
-const NO_IMAGE: &str = "minik8s.io/none";
+pub const NO_IMAGE: &str = "minik8s.io/none";
 
 /// Fields of the seed that are numbers, and what sbatch calls them.
 const NUMBERS: [(&str, &str); 4] = [
@@ -47,8 +59,7 @@ pub fn job(value: &mut Value, notes: &mut Vec<String>) -> Result<(), DialectErro
         let text = given.as_str().ok_or_else(|| wrong(field, format!("{given}: expected text")))?;
         annotations.insert(format!("slurm.minik8s.io/{name}"), text.into());
     }
-    let Some(code) = annotations.get("slurm.minik8s.io/code-path").and_then(Value::as_str).map(str::to_owned)
-    else {
+    let Some(code) = annotations.get(CODE_PATH).and_then(Value::as_str).map(str::to_owned) else {
         return Err(wrong("codePath", "is missing: the program that the job runs".into()));
     };
     if let Some(other) = spec.keys().next() {
@@ -66,9 +77,12 @@ pub fn job(value: &mut Value, notes: &mut Vec<String>) -> Result<(), DialectErro
             "spec": {
                 "restartPolicy": "Never",
                 "nodeSelector": {PROVIDER: "slurm"},
-                "tolerations": [{"key": PROVIDER, "operator": "Equal", "value": "slurm"}],
+                "tolerations": [
+                    {"key": PROVIDER, "operator": "Equal", "value": "slurm"},
+                    {"key": VIRTUAL, "operator": "Exists"},
+                ],
                 "containers": [{
-                    "name": name, "image": NO_IMAGE, "command": ["sh", "-c", command(&code, &name)],
+                    "name": name, "image": NO_IMAGE, "command": [RUN, code],
                     "resources": {"requests": requests, "limits": requests},
                 }],
             },
@@ -85,19 +99,6 @@ pub fn job(value: &mut Value, notes: &mut Vec<String>) -> Result<(), DialectErro
 
 fn wrong(field: &str, what: String) -> DialectError {
     DialectError { path: format!("spec.{field}"), what }
-}
-
-/// Compiles what must be compiled, and runs it.
-fn command(code: &str, name: &str) -> String {
-    let quoted = format!("'{}'", code.replace('\'', "'\\''"));
-    let compiled = |compiler: &str| format!("{compiler} {quoted} -o ./{name} && ./{name}");
-    match code.rsplit_once('.').map(|(_, ending)| ending) {
-        Some("cu") => compiled("nvcc"),
-        Some("c") => compiled("cc -O2"),
-        Some("cc" | "cpp" | "cxx") => compiled("c++ -O2"),
-        Some("py") => format!("python3 {quoted}"),
-        _ => format!("sh {quoted}"),
-    }
 }
 
 #[cfg(test)]
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(pod["metadata"]["annotations"]["slurm.minik8s.io/cpus-per-task"], "6");
         assert_eq!(pod["spec"]["nodeSelector"], json!({"minik8s.io/provider": "slurm"}));
         let container = &pod["spec"]["containers"][0];
-        assert_eq!(container["command"][2], "nvcc '/root/add.cu' -o ./gpujob && ./gpujob");
+        assert_eq!(container["command"], json!([RUN, "/root/add.cu"]));
         assert_eq!(container["resources"]["limits"], json!({"cpu": "6", "nvidia.com/gpu": "1"}));
         assert_eq!(value["metadata"]["annotations"][RESULT], "result");
         assert!(notes[0].contains("stays Pending"));

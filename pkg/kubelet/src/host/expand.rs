@@ -1,7 +1,7 @@
 //! `$(NAME)` in commands, arguments and environment; `$$` stands for `$`.
 
 /// Expands a text. What nobody knows stays as it is written.
-pub(super) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
+pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {

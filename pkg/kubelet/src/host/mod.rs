@@ -21,6 +21,7 @@ mod sandbox;
 mod security;
 
 pub(crate) use container::is_recursive_read_only;
+pub(crate) use expand::expand;
 pub(crate) use fields::{FieldContext, resource};
 
 use crate::image_access::{ImageAccess, PullSecret};

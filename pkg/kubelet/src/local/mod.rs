@@ -11,7 +11,7 @@ mod outbox;
 mod sessions;
 mod table;
 
-pub(crate) use outbox::Outbox;
+pub use outbox::Outbox;
 pub use sessions::Sessions;
 pub(crate) use table::PodTable;
 
@@ -22,7 +22,7 @@ use crate::health::{BEAT, Pulse};
 use crate::isolation::{self, Isolation};
 use crate::node::{Machine, amounts};
 use crate::plan::Ending;
-use crate::provider::{Change, Described, Log, PodProvider, Running};
+use crate::provider::{Change, Described, Log, LogFile, LogRequest, PodProvider, Running};
 use crate::runtime::{Error, Event, ExecSpec, PodRef, PodView, Session, Usage};
 use crate::shared::Shared;
 use crate::worker::{Handle, Wanted, labels};
@@ -338,6 +338,7 @@ impl PodProvider for LocalNode {
         let (capacity, allocatable) = amounts(&machine, self.settings.max_pods, &self.settings.eviction);
         let described = Described {
             handlers: self.shared.runtime.handlers().await,
+            labels: BTreeMap::new(),
             machine,
             capacity,
             allocatable,
@@ -368,16 +369,17 @@ impl PodProvider for LocalNode {
         self.shared.outbox.put(Change::Node);
     }
 
-    async fn logs(&self, pod: &PodRef, container_id: &str) -> Result<Log, Error> {
-        match self.sessions.logs(pod, container_id).await {
+    async fn logs(&self, pod: &PodRef, container_id: &str, _asked: LogRequest) -> Result<Log, Error> {
+        let found = match self.sessions.logs(pod, container_id).await {
             // The containers of a pod that has ended are removed at once; its logs stay as long as it does.
             Err(Error::NotFound(what)) => {
                 let kept = self.shared.host.as_ref().and_then(|host| host.kept_log(pod, container_id));
                 let path = kept.ok_or(Error::NotFound(what))?;
-                Ok(Log { path, ended: Box::pin(std::future::ready(())) })
+                Ok(LogFile { path, ended: Box::pin(std::future::ready(())) })
             }
             found => found,
-        }
+        };
+        found.map(Log::File)
     }
 
     async fn exec(&self, pod: &PodRef, container: &str, spec: &ExecSpec) -> Result<Session, Error> {

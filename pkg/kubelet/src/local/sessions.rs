@@ -1,6 +1,6 @@
 //! What people ask of containers, on a runtime.
 
-use crate::provider::{Log, Running};
+use crate::provider::{LogFile, Running};
 use crate::runtime::{
     ContainerState, ContainerView, Error, Event, ExecSpec, PodRef, Runtime, Session, Usage,
 };
@@ -22,7 +22,7 @@ impl Sessions {
     }
 
     /// The log of a container.
-    pub async fn logs(&self, pod: &PodRef, container_id: &str) -> Result<Log, Error> {
+    pub async fn logs(&self, pod: &PodRef, container_id: &str) -> Result<LogFile, Error> {
         let view = self.runtime.pod(pod).await?;
         let found = view.containers.into_iter().find(|container| container.id.0 == container_id);
         let found = found.ok_or_else(|| Error::NotFound(format!("container {container_id}")))?;
@@ -51,7 +51,7 @@ impl Sessions {
                 }
             }
         };
-        Ok(Log { path: found.log_path, ended: ended.boxed() })
+        Ok(LogFile { path: found.log_path, ended: ended.boxed() })
     }
 
     /// Executes something.

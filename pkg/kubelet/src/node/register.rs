@@ -18,7 +18,10 @@ pub(super) async fn register(
     facts: &Facts,
 ) -> Result<Node, kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let labels = labels(settings);
+    let mut labels = labels(settings);
+    for (key, value) in &facts.now.labels {
+        labels.entry(key.clone()).or_insert_with(|| value.clone());
+    }
     let taints = settings.taints.clone();
     let node = Node {
         metadata: ObjectMeta {

@@ -259,6 +259,7 @@ mod tests {
         };
         let (capacity, allocatable) = amounts(&machine, 110, &Thresholds::default());
         let now = Described {
+            labels: Default::default(),
             machine,
             capacity,
             allocatable,

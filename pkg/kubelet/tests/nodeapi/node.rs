@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use kubelet::local::Sessions;
-use kubelet::provider::{Change, Described, Log, PodProvider, Running};
+use kubelet::provider::{Change, Described, Log, LogRequest, PodProvider, Running};
 use kubelet::runtime::{ContainerState, Error, ExecSpec, PodRef, Runtime, Session, Usage};
 use kubelet::server::{self, Serving};
 use parking_lot::Mutex;
@@ -131,8 +131,8 @@ impl PodProvider for TestProvider {
     async fn describe(&self) -> Described {
         unreachable!("it is not registered")
     }
-    async fn logs(&self, pod: &PodRef, container_id: &str) -> Result<Log, Error> {
-        self.sessions.logs(pod, container_id).await
+    async fn logs(&self, pod: &PodRef, container_id: &str, _asked: LogRequest) -> Result<Log, Error> {
+        self.sessions.logs(pod, container_id).await.map(Log::File)
     }
     async fn exec(&self, pod: &PodRef, container: &str, spec: &ExecSpec) -> Result<Session, Error> {
         self.sessions.exec(pod, container, spec).await

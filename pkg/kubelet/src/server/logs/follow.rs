@@ -5,7 +5,7 @@ use super::filter::{Filter, More};
 use super::tail;
 use crate::log_rotation;
 use crate::pod_logs;
-use crate::provider::Log;
+use crate::provider::LogFile;
 use bytes::Bytes;
 use notify::{RecursiveMode, Watcher};
 use std::collections::VecDeque;
@@ -147,7 +147,7 @@ fn chosen(newest_first: Vec<std::fs::File>, tail_lines: Option<u64>) -> Result<V
 
 /// Sends what the filter lets through, to the end of the file or, with `follow`, of the container.
 pub async fn copy(
-    log: Log,
+    log: LogFile,
     mut reader: Reader,
     mut filter: Filter,
     follow: bool,
@@ -155,7 +155,7 @@ pub async fn copy(
 ) -> Result<()> {
     // Watched before anything is read: nothing can happen unseen in between.
     let changes = if follow { Some(Changes::watch(&log.path)?) } else { None };
-    let Log { path, mut ended } = log;
+    let LogFile { path, mut ended } = log;
     let mut has_ended = false;
     loop {
         if drain(&mut reader, &mut filter, client).await? == More::No {
