@@ -338,7 +338,7 @@ impl Caller {
     }
 }
 
-/// With RECORD=FOLDER the histories of runs are written there, a line for each transition (see testcases/workflows).
+/// With RECORD=FOLDER the histories of runs are written there, a line for each transition.
 fn recorder() -> Option<functions::workflow::Tap> {
     use std::io::Write;
     let folder = std::path::PathBuf::from(std::env::var_os("RECORD")?);
