@@ -48,6 +48,7 @@ bench: build test-packages ## print the tables of benchmarks (QUICK=1 less; PEER
 	$(STATIC) $(CARGO) run $(RELEASE) -p proxy --example rules -- $(BIN)/kubeproxy \
 		$(if $(QUICK),--services 1000 --changes 5) $(if $(PEER_KUBEPROXY),--peer $(PEER_KUBEPROXY))
 	$(STATIC) $(CARGO) run $(RELEASE) -p functions --example calls -- $(BIN)/minik8s $(if $(QUICK),--quick)
+	$(STATIC) $(CARGO) run $(RELEASE) -p functions --example workflows -- $(if $(QUICK),--quick)
 
 soak: test-packages ## the long versions of the tests that look for rare faults
 	SOAK=1 scripts/test

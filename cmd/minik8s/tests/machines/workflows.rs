@@ -90,6 +90,10 @@ fn a_job_a_person_and_a_crash(node: &Node) {
 
 /// Every command of the page's first part.
 fn the_pages_commands(node: &Node) {
+    // The seed's have other sources under these names.
+    for name in ["Add", "Big"] {
+        node.kubectl(&["delete", "func", name]);
+    }
     let first = PAGE
         .split("## The first one")
         .nth(1)

@@ -64,9 +64,9 @@ flowcontrol.apiserver.k8s.io/v1 flowschemas [] (status) cluster
 flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations [] (status) cluster
 minik8s.io/v1 dnses [] (status)
 minik8s.io/v1 functioncalls [fcall] (status)
-minik8s.io/v1 functions [func,fn] (status)
-minik8s.io/v1 workflowruns [wfr] (status)
-minik8s.io/v1 workflows [wf] ()
+minik8s.io/v1 functions [func,fn] (status,invoke,log)
+minik8s.io/v1 workflowruns [wfr] (status,approve)
+minik8s.io/v1 workflows [wf] (run)
 minik8s.io/v1 workflowsteps [wfs] ()
 minik8s.io/v1 workflowvalues [] ()
 networking.k8s.io/v1 ingressclasses [] () cluster

@@ -6,9 +6,11 @@ use super::store::belonging;
 use api::kinds::minik8s::{WorkflowNode, WorkflowRun, WorkflowThread};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use kube::{Api, Client};
 use serde_json::Value;
+use std::time::Duration;
 
 /// Says the result of a Job, whoever runs it.
 pub const RESULT: &str = "minik8s.io/result";
@@ -18,6 +20,9 @@ pub const STEP: &str = "minik8s.io/workflow-step";
 pub const ATTEMPT: &str = "minik8s.io/workflow-attempt";
 /// Linux takes no longer text in an environment.
 const MOST_INPUT: usize = 96 << 10;
+/// A Job that cannot be made now is tried so often, with this pause.
+const MOST_TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(200);
 /// A Job's name is a label's value.
 const LONGEST_NAME: usize = 63;
 
@@ -77,6 +82,21 @@ pub fn job(
     Ok(Job { metadata, spec: Some(spec), status: None })
 }
 
+/// The name of the run that a Job belongs to, and does not only say so.
+pub fn run_name(job: &Job) -> Option<String> {
+    owner(job).map(|owner| owner.name.clone())
+}
+
+/// The identity of that run.
+pub fn run_of(job: &Job) -> Option<String> {
+    owner(job).map(|owner| owner.uid.clone())
+}
+
+fn owner(job: &Job) -> Option<&OwnerReference> {
+    let mut owners = job.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.kind == "WorkflowRun" && owner.controller == Some(true))
+}
+
 /// Which step and attempt a Job is of.
 pub fn of_step(job: &Job) -> Option<(i32, i32)> {
     let labels = job.metadata.labels.as_ref()?;
@@ -98,13 +118,37 @@ pub fn ended(job: &Job) -> Option<bool> {
 pub async fn ensure(client: &Client, job: &Job) -> Result<(), Failure> {
     let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    match jobs.create(&PostParams::default(), job).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
-        Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
-            Err(Failure::new("JobRefused", format!("the Job cannot be made: {}", status.message)))
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    let mut tries = 0;
+    loop {
+        let said = match jobs.create(&PostParams::default(), job).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                match jobs.get_opt(name).await {
+                    Ok(Some(present)) if run_of(&present) == run_of(job) => return Ok(()),
+                    Ok(present) => {
+                        // Of a run of the same name that was before, and goes with it.
+                        if present.is_some() {
+                            delete(client, namespace, name).await;
+                        }
+                        format!("there is another one called {name:?}")
+                    }
+                    Err(error) => error.to_string(),
+                }
+            }
+            Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
+                return Err(Failure::new(
+                    "JobRefused",
+                    format!("the Job cannot be made: {}", status.message),
+                ));
+            }
+            Err(error) => error.to_string(),
+        };
+        tries += 1;
+        if tries >= MOST_TRIES {
+            return Err(Failure::new("Unavailable", format!("the Job cannot be made: {said}")));
         }
-        Err(error) => Err(Failure::new("Unavailable", format!("the Job cannot be made: {error}"))),
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

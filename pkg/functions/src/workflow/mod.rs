@@ -22,11 +22,12 @@ mod runner;
 mod schedules;
 mod store;
 mod tally;
+mod wheel;
 
 pub use engine::{Event, Failure, Outcome, advance};
 pub(crate) use routes::{Leading, routes};
-pub use runner::Tap;
 pub(crate) use runner::{Runner, RunnerParts};
+pub use runner::{Tap, Transition};
 pub use tally::Tally;
 
 #[cfg(test)]

@@ -173,6 +173,10 @@ async fn by_token(
         if !is_token(&runner.parts.secret, &run, step, &given) {
             return Err(wrong());
         }
+        if !is_waiting(&run, step) {
+            let message = "the answer was given already, or is not waited for any more";
+            return Err(Refusal::new(StatusCode::CONFLICT, "NothingToApprove", message));
+        }
         let body = body(request).await?;
         give(&runner, &run, step, "a token".to_owned(), &body).await
     };

@@ -17,6 +17,7 @@ use super::engine::{Event, Failure, Outcome, advance, due, running};
 use super::jobs;
 use super::store::{Live, Store, Unwritten};
 use super::tally::Tally;
+use super::wheel::Wheel;
 use crate::controller::Shared;
 use api::kinds::minik8s::{Workflow, WorkflowRun, WorkflowRunStatus, WorkflowSpec, WorkflowThread};
 use client::{Cache, Change, Key};
@@ -28,7 +29,6 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,9 +38,27 @@ const RETRY: Duration = Duration::from_millis(200);
 const MOST_UNRECORDED: usize = 32;
 /// The wheel looks at the clock at least so often, since clocks are set.
 const LOOK: Duration = Duration::from_secs(60);
+/// Jobs by the namespace and name of their run.
+const BY_RUN: &str = "run";
+/// Between two tries of a record pass at most so many seconds.
+const SLOWEST_RETRY: Duration = Duration::from_secs(10);
 
-/// Is told every event that meant something, with its time and what became of the run: how histories are recorded.
-pub type Tap = Arc<dyn Fn(&Key, &Event, Timestamp, &WorkflowRunStatus) + Send + Sync>;
+/// Is told every transition: how histories are recorded.
+pub type Tap = Arc<dyn Fn(&Transition<'_>) + Send + Sync>;
+
+/// What happened to a run, and what became of it.
+pub struct Transition<'a> {
+    /// The run.
+    pub run: &'a Key,
+    /// As it was.
+    pub before: &'a WorkflowRunStatus,
+    /// What happened.
+    pub event: &'a Event,
+    /// When.
+    pub now: Timestamp,
+    /// As it is.
+    pub after: &'a WorkflowRunStatus,
+}
 
 /// What a [`Runner`] is made of.
 pub struct RunnerParts {
@@ -86,46 +104,11 @@ struct Entry {
     under_way: HashMap<i32, (i32, CancellationToken)>,
 }
 
-/// When to look at runs again.
-#[derive(Default)]
-struct Wheel {
-    times: Mutex<(BTreeSet<(Timestamp, Key)>, HashMap<Key, Timestamp>)>,
-    changed: Notify,
-}
-
 /// Which runs of a workflow go on, and which wait for their turn.
 #[derive(Default)]
 struct Turns {
     going: HashMap<Key, HashSet<String>>,
     waiting: BTreeMap<Key, BTreeSet<String>>,
-}
-
-impl Wheel {
-    fn set(&self, key: &Key, at: Option<Timestamp>) {
-        let mut times = self.times.lock();
-        if let Some(before) = times.1.remove(key) {
-            times.0.remove(&(before, key.clone()));
-        }
-        if let Some(at) = at {
-            times.0.insert((at, key.clone()));
-            times.1.insert(key.clone(), at);
-            if times.0.first().is_some_and(|(_, first)| first == key) {
-                self.changed.notify_one();
-            }
-        }
-    }
-
-    /// Those whose time has come, and when the next one's will.
-    fn turn(&self, now: Timestamp) -> (Vec<Key>, Option<Timestamp>) {
-        let mut times = self.times.lock();
-        let mut due = Vec::new();
-        while times.0.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, key)) = times.0.pop_first() else { break };
-            times.1.remove(&key);
-            due.push(key);
-        }
-        (due, times.0.first().map(|(at, _)| *at))
-    }
 }
 
 impl Runner {
@@ -155,6 +138,10 @@ impl Runner {
             () = synced => {}
             () = self.parts.shutdown.cancelled() => return,
         }
+        self.parts.jobs.index(BY_RUN, |job| {
+            let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
+            jobs::run_name(job).map(|name| format!("{namespace}/{name}")).into_iter().collect()
+        });
         let follower = self.clone();
         self.parts.runs.subscribe(move |change| follower.run_changed(change));
         let follower = self.clone();
@@ -190,6 +177,7 @@ impl Runner {
     fn run_changed(self: &Arc<Self>, change: &Change<WorkflowRun>) {
         let key = change.key();
         let Some(run) = &change.new else { return self.forget(&key, change.object()) };
+        self.sweep_jobs(run);
         let is_known = change.old.is_some();
         if !is_known && !run.status.phase.is_empty() && !run.status.has_ended() {
             let of = workflow_of(run);
@@ -214,13 +202,14 @@ impl Runner {
 
     fn job_changed(self: &Arc<Self>, change: &Change<Job>) {
         let Some(job) = &change.new else { return };
-        let owners = job.metadata.owner_references.iter().flatten();
-        let mut runs = owners.filter(|owner| owner.kind == "WorkflowRun" && owner.controller == Some(true));
-        let Some(name) = runs.next().map(|owner| owner.name.clone()) else { return };
-        let (Some((step, attempt)), Some(is_good)) = (jobs::of_step(job), jobs::ended(job)) else { return };
+        let Some(name) = jobs::run_name(job) else { return };
         let key = Key::new(job.metadata.namespace.clone().unwrap_or_default(), name);
-        let is_waited_for = |run: &WorkflowRun| !run.status.has_ended();
-        if !self.parts.runs.get(&key).is_some_and(|run| is_waited_for(&run)) {
+        let Some((step, attempt)) = jobs::of_step(job) else { return };
+        let Some(is_good) = jobs::ended(job) else {
+            return self.parts.runs.get(&key).into_iter().for_each(|run| self.sweep_jobs(&run));
+        };
+        let is_its = |run: &WorkflowRun| run.metadata.uid == jobs::run_of(job) && !run.status.has_ended();
+        if !self.parts.runs.get(&key).is_some_and(|run| is_its(&run)) {
             return;
         }
         let (runner, job) = (self.clone(), job.clone());
@@ -394,7 +383,7 @@ impl Runner {
     fn apply(&self, key: &Key, status: &mut WorkflowRunStatus, event: &Event, now: Timestamp) -> bool {
         let Some(next) = advance(status, event, now) else { return false };
         if let Some(tap) = &self.parts.tap {
-            tap(key, event, now, &next);
+            tap(&Transition { run: key, before: status, event, now, after: &next });
         }
         *status = next;
         true
@@ -492,9 +481,6 @@ impl Runner {
                 self.begin(key, live, graph.clone(), thread);
             }
         }
-        if has_changed {
-            self.end_jobs(key, live);
-        }
         if live.status.has_ended() {
             if has_changed {
                 let workflow = workflow_of(&live.run);
@@ -527,9 +513,15 @@ impl Runner {
             self.tasks.spawn(async move {
                 let number = step.number;
                 let write = async {
+                    let mut pause = RETRY;
                     while let Err(Unwritten::Trouble(error)) = runner.store.put_step(&run, step.clone()).await {
                         tracing::debug!(%error, run = %key, "a step's record was not written, and is tried again");
-                        tokio::time::sleep(RETRY).await;
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(SLOWEST_RETRY);
+                        // It was deleted meanwhile, and this went with it.
+                        if runner.with(&key, |_| ()).is_none() {
+                            return;
+                        }
                     }
                 };
                 if runner.parts.shutdown.run_until_cancelled(write).await.is_some() {
@@ -608,29 +600,18 @@ impl Runner {
         jobs::ensure(&self.parts.client, &job).await
     }
 
-    /// Deletes Jobs of this run that nobody waits for and that have not ended.
-    fn end_jobs(self: &Arc<Self>, key: &Key, live: &Live) {
-        let has_jobs = live
-            .status
-            .graph
-            .as_ref()
-            .is_some_and(|graph| graph.nodes.values().any(|node| node.job.is_some()));
-        if !has_jobs {
-            return;
-        }
-        let wanted: HashSet<(i32, i32)> =
-            running(&live.status).map(|thread| (thread.step, thread.attempt)).collect();
-        let ended = live.status.steps.iter().map(|step| (step.number, step.attempts));
-        let ended: HashSet<(i32, i32)> = ended.collect();
-        for (step, attempt) in ended.difference(&wanted) {
-            let thread = WorkflowThread { step: *step, attempt: *attempt, ..WorkflowThread::default() };
-            let name = jobs::job_name(&live.run, &thread);
-            let job = self.parts.jobs.get(&Key::new(key.namespace.clone(), name.clone()));
-            let is_cancelled = live.status.steps.iter().any(|own| {
-                own.number == *step && matches!(own.phase.as_str(), "Cancelled" | "Failed" | "Caught")
-            });
-            if is_cancelled && job.is_none_or(|job| jobs::ended(&job).is_none()) {
+    /// Deletes Jobs of a run that have not ended and that nobody waits for: of attempts that were given up, and of runs that ended.
+    fn sweep_jobs(self: &Arc<Self>, run: &WorkflowRun) {
+        let key = Key::of(run);
+        for job in self.parts.jobs.by(BY_RUN, &format!("{}/{}", key.namespace, key.name)) {
+            let Some((step, attempt)) = jobs::of_step(&job) else { continue };
+            // A status that is older than the Job says nothing of it.
+            let is_known = run.status.step_count >= step && jobs::run_of(&job) == run.metadata.uid;
+            let may_be_waited_for =
+                run.status.threads.iter().any(|thread| thread.step == step && thread.attempt <= attempt);
+            if is_known && (run.status.has_ended() || !may_be_waited_for) && jobs::ended(&job).is_none() {
                 let (client, namespace) = (self.parts.client.clone(), key.namespace.clone());
+                let name = job.metadata.name.clone().unwrap_or_default();
                 self.tasks.spawn(async move { jobs::delete(&client, &namespace, &name).await });
             }
         }

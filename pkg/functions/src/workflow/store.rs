@@ -7,7 +7,7 @@ use api::kinds::minik8s::{
 };
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -176,10 +176,25 @@ impl Store {
     {
         let namespace = object.meta().namespace.clone().unwrap_or_default();
         let objects: Api<K> = Api::namespaced(self.client.clone(), &namespace);
-        match objects.create(&PostParams::default(), object).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
-            Err(error) => Err(error.into()),
+        let created = objects.create(&PostParams::default(), object).await;
+        match created {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
+            Err(error) => return Err(Unwritten::Trouble(error.to_string())),
+        }
+        let name = object.meta().name.clone().unwrap_or_default();
+        let owner = |object: &K| {
+            object.meta().owner_references.iter().flatten().next().map(|owner| owner.uid.clone())
+        };
+        match objects.get_opt(&name).await {
+            Ok(Some(present)) if owner(&present) == owner(object) => Ok(()),
+            Ok(_) => {
+                // Of a run of the same name that was before, and goes with it.
+                let _ = objects.delete(&name, &DeleteParams::default()).await;
+                let created = objects.create(&PostParams::default(), object).await;
+                created.map(drop).map_err(|error| Unwritten::Trouble(error.to_string()))
+            }
+            Err(error) => Err(Unwritten::Trouble(error.to_string())),
         }
     }
 

@@ -119,6 +119,7 @@ impl Functions {
         let config = Config {
             metrics: self.metrics.clone(),
             workflows: self.workflows.clone(),
+            tap: recorder(),
             ..Config::from(flags)
         };
         let shutdown = CancellationToken::new();
@@ -335,4 +336,21 @@ impl Caller {
         let body = answer.into_body().collect().await.ok()?.to_bytes();
         Some(Answered { status, body: String::from_utf8_lossy(&body).into_owned(), is_cold, timing })
     }
+}
+
+/// With RECORD=FOLDER the histories of runs are written there, a line for each transition.
+fn recorder() -> Option<functions::workflow::Tap> {
+    use std::io::Write;
+    let folder = std::path::PathBuf::from(std::env::var_os("RECORD")?);
+    Some(Arc::new(move |transition: &functions::workflow::Transition<'_>| {
+        let joins =
+            transition.before.threads.iter().filter_map(|thread| Some((thread.id, thread.join.as_ref()?)));
+        let outputs: std::collections::BTreeMap<i32, _> =
+            joins.map(|(id, join)| (id, &join.outputs)).collect();
+        let line = json!({"before": transition.before, "outputs": outputs, "event": transition.event,
+            "now": transition.now.to_string(), "after": transition.after});
+        let file = folder.join(format!("{}.jsonl", transition.run.name));
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).expect("a file");
+        writeln!(file, "{line}").expect("written");
+    }))
 }

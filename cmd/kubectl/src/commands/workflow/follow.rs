@@ -105,8 +105,8 @@ impl Screen {
 
 /// What has become of a node so far.
 fn sign(run: &Value, node: &str) -> char {
-    let threads = run["status"]["threads"].as_array().into_iter().flatten();
-    if let Some(thread) = threads.into_iter().find(|thread| thread["node"] == node) {
+    let mut threads = run["status"]["threads"].as_array().into_iter().flatten();
+    if let Some(thread) = threads.find(|thread| thread["node"] == node) {
         return match thread["state"].as_str() {
             Some("Failed") => '✗',
             Some("Approving") => '?',
@@ -115,7 +115,7 @@ fn sign(run: &Value, node: &str) -> char {
         };
     }
     let steps = run["status"]["steps"].as_array().into_iter().flatten();
-    match steps.filter(|step| step["node"] == node).filter_map(|step| step["phase"].as_str()).last() {
+    match steps.filter(|step| step["node"] == node).filter_map(|step| step["phase"].as_str()).next_back() {
         Some("Succeeded") => '✓',
         Some("Cancelled") => '-',
         Some(_) => '✗',

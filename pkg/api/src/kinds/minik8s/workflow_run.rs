@@ -192,6 +192,8 @@ pub struct WorkflowJoin {
 
 resource!(WorkflowRun, "workflowruns");
 
+/// The longest name of a run.
+const LONGEST_NAME: usize = 200;
 /// The states of a run.
 pub const PHASES: [&str; 6] = ["Pending", "Running", "Suspended", "Succeeded", "Failed", "Cancelled"];
 /// Those in which it has ended.
@@ -217,8 +219,7 @@ pub fn kind() -> Kind {
             wide("Output", "string", |run, _| json_cell(&run["status"]["output"])),
             wide("Error", "string", |run, _| run["status"]["error"].as_str().unwrap_or_default().into()),
         ],
-        // Its steps' names begin with it.
-        validate_name: names::dns_subdomain_name,
+        validate_name: run_name,
         validate,
         validate_update: |new, old, errors| {
             let (new, old) = (new.get("spec"), old.get("spec"));
@@ -241,6 +242,14 @@ pub fn kind() -> Kind {
             .with_subresource("approve", ("", "", "WorkflowRun"), &["create"])
             .with_generation()
             .selectable(&["spec.workflow", "status.phase"])
+    }
+}
+
+/// Its steps' and values' names begin with it.
+fn run_name(name: &str) -> Result<(), String> {
+    match name.len() > LONGEST_NAME {
+        true => Err(format!("must be no more than {LONGEST_NAME} bytes")),
+        false => names::dns_subdomain_name(name),
     }
 }
 
