@@ -28,8 +28,6 @@ use tokio::time::Instant;
 const REMOTE_USER: &str = "x-remote-user";
 /// Who has just begun leads before this; who does not is one of several.
 const TO_LEAD: Duration = Duration::from_secs(5);
-/// Who calls a public function.
-const ANONYMOUS: &str = "system:anonymous";
 
 /// Whoever connected: the API server, handing on who asks, or somebody with a token.
 #[derive(Clone)]
@@ -125,29 +123,30 @@ impl Activator {
         let shared = self.leader().await?;
         let definition = shared.next_definition(function);
         let is_public = definition.as_ref().is_some_and(|definition| definition.function.spec.public);
-        let mut user =
-            request.headers().get(REMOTE_USER).and_then(|value| value.to_str().ok()).map(Arc::from);
-        if !is_permitted {
-            user = None;
-        }
-        if !is_permitted && !is_public {
-            let own = self.access.check(request.headers(), function).await?;
+        // What is kept for later belongs to somebody.
+        let is_later = promised::is_wanted(request.headers());
+        let user: Option<Arc<str>> = if is_permitted {
+            request.headers().get(REMOTE_USER).and_then(|value| value.to_str().ok()).map(Arc::from)
+        } else if !is_public || is_later {
+            let user = self.access.check(request.headers(), function).await?;
             if let Some(peer) = request.extensions().get::<Peer>() {
-                peer.holder.is_user(&own);
+                peer.holder.is_user(&user);
             }
-            user = Some(own);
-        }
+            Some(user)
+        } else {
+            None
+        };
         let definition = definition.ok_or_else(|| {
             let message = format!("functions.minik8s.io {:?} not found", function.name);
             Refusal::new(StatusCode::NOT_FOUND, "NotFound", message)
         })?;
         let (mut parts, body) = request.into_parts();
         let request_id = call::request_id(&mut parts.headers);
-        let answered = if promised::is_wanted(&parts.headers) {
+        let answered = if is_later {
             let (most, _) = definition.most_bytes();
             let body = call::whole(&parts.headers, body, most).await?;
-            let user = user.as_deref().unwrap_or(ANONYMOUS);
-            promised::accept(&shared, &definition, &parts.headers, &body, user).await
+            promised::accept(&shared, &definition, &parts.headers, &body, user.as_deref().unwrap_or_default())
+                .await
         } else {
             let path = path_and_query(&rest, &parts.uri);
             let upgrade = parts.extensions.remove::<OnUpgrade>();

@@ -26,7 +26,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use parking_lot::Mutex;
 use serde_json::json;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
@@ -34,10 +34,12 @@ use tokio_util::sync::CancellationToken;
 
 /// So many promised calls of a function are made at a time.
 const MOST_AT_A_TIME: usize = 100;
-/// So many calls of a namespace may wait or be made.
+/// So many calls of a namespace may wait or be made; large ones count as several.
 pub const MOST_PROMISED: usize = 10_000;
-/// What came of so many calls of a function is kept.
+/// What came of so many calls of a function is kept; large ones count as several.
 const MOST_KEPT: usize = 1000;
+/// A call counts as one more for each so many bytes.
+const BYTES_OF_ONE: usize = 16 << 10;
 /// An answer that is larger has no room in an object.
 const MOST_KEPT_BYTES: usize = 512 << 10;
 /// A write that failed is tried again after this.
@@ -118,13 +120,51 @@ fn pause(attempts: i32, first_seconds: i32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(first_seconds.max(1)) << doubled).min(LONGEST_PAUSE)
 }
 
+/// As how many a call counts that is so large.
+fn weight(bytes: usize) -> usize {
+    1 + bytes / BYTES_OF_ONE
+}
+
+/// What came of a function's calls, by when it is forgotten.
+#[derive(Default)]
+struct Kept {
+    weights: BTreeMap<(Timestamp, Key), usize>,
+    sum: usize,
+}
+
+impl Kept {
+    fn insert(&mut self, until: Timestamp, key: Key, weight: usize) {
+        self.sum += weight;
+        self.sum -= self.weights.insert((until, key), weight).unwrap_or(0);
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let sum = &mut self.sum;
+        self.weights.retain(|(_, other), weight| {
+            let stays = other != key;
+            *sum -= if stays { 0 } else { *weight };
+            stays
+        });
+    }
+
+    fn pop_due(&mut self, now: Timestamp) -> Option<Key> {
+        let (until, _) = self.weights.keys().next()?;
+        if *until > now && self.sum <= MOST_KEPT {
+            return None;
+        }
+        let ((_, key), weight) = self.weights.pop_first()?;
+        self.sum -= weight;
+        Some(key)
+    }
+}
+
 /// All promised calls.
 pub struct Promised {
     shared: Arc<Shared>,
     invoker: Invoker,
-    under_way: Mutex<HashMap<Key, CancellationToken>>,
+    under_way: Mutex<HashMap<Key, (CancellationToken, usize)>>,
     turns: Mutex<HashMap<Key, Arc<Semaphore>>>,
-    kept: Mutex<HashMap<Key, BTreeSet<(Timestamp, Key)>>>,
+    kept: Mutex<HashMap<Key, Kept>>,
     kept_changed: Notify,
 }
 
@@ -147,12 +187,11 @@ impl Promised {
         let present = change.new.as_ref().filter(|call| call.metadata.deletion_timestamp.is_none());
         let function = Key::new(key.namespace.clone(), change.object().spec.function.clone());
         let Some(call) = present else {
-            if let Some(token) = self.under_way.lock().remove(&key) {
+            if let Some(token) = self.ends(&key) {
                 token.cancel();
-                self.shared.promised_in(&key.namespace, -1);
             }
             if let Some(kept) = self.kept.lock().get_mut(&function) {
-                kept.retain(|(_, other)| *other != key);
+                kept.remove(&key);
             }
             return;
         };
@@ -160,28 +199,33 @@ impl Promised {
             self.keep(&function, &key, &call.status);
             return;
         }
-        let token = CancellationToken::new();
+        let (token, weight) = (CancellationToken::new(), weight(call.spec.params.len()));
         {
             let mut under_way = self.under_way.lock();
             if under_way.contains_key(&key) {
                 return;
             }
-            under_way.insert(key.clone(), token.clone());
+            under_way.insert(key.clone(), (token.clone(), weight));
         }
-        self.shared.promised_in(&key.namespace, 1);
+        self.shared.promised_in(&key.namespace, weight.cast_signed());
         let (promised, call) = (self.clone(), call.as_ref().clone());
         self.shared.tasks.spawn(async move {
             let shutdown = promised.shared.shutdown();
             tokio::select! {
                 () = promised.run(call, &function) => {
-                    if promised.under_way.lock().remove(&key).is_some() {
-                        promised.shared.promised_in(&key.namespace, -1);
-                    }
+                    promised.ends(&key);
                 }
                 () = token.cancelled() => {}
                 () = shutdown.cancelled() => {}
             }
         });
+    }
+
+    /// A call is under way no more.
+    fn ends(&self, key: &Key) -> Option<CancellationToken> {
+        let (token, weight) = self.under_way.lock().remove(key)?;
+        self.shared.promised_in(&key.namespace, -weight.cast_signed());
+        Some(token)
     }
 
     /// Makes a call until it has ended.
@@ -290,7 +334,8 @@ impl Promised {
             self.shared.definition(function).map(|known| known.function.spec.promised.keep_seconds);
         let ended = status.completion_time.as_ref().map_or_else(Timestamp::now, |time| time.0);
         let until = ended + SignedDuration::from_secs(i64::from(promised.unwrap_or(0).max(1)));
-        self.kept.lock().entry(function.clone()).or_default().insert((until, key.clone()));
+        let weight = weight(status.result.len() + status.message.len());
+        self.kept.lock().entry(function.clone()).or_default().insert(until, key.clone(), weight);
         self.kept_changed.notify_one();
     }
 
@@ -330,14 +375,11 @@ impl Promised {
         let mut kept = self.kept.lock();
         let mut due = Vec::new();
         for of_function in kept.values_mut() {
-            while let Some((until, _)) = of_function.first()
-                && (*until <= now || of_function.len() > MOST_KEPT)
-            {
-                due.extend(of_function.pop_first().map(|(_, key)| key));
-            }
+            due.extend(std::iter::from_fn(|| of_function.pop_due(now)));
         }
-        kept.retain(|_, of_function| !of_function.is_empty());
-        (due, kept.values().filter_map(|of_function| of_function.first().map(|(until, _)| *until)).min())
+        kept.retain(|_, of_function| !of_function.weights.is_empty());
+        let firsts = kept.values().filter_map(|of_function| of_function.weights.keys().next());
+        (due, firsts.map(|(until, _)| *until).min())
     }
 }
 
@@ -390,6 +432,20 @@ mod tests {
         assert_eq!((done.phase.as_str(), done.result.as_str(), done.attempts), ("Succeeded", "3", 2));
         assert_eq!(check(vec![b'1'; MOST_KEPT_BYTES + 1].into()).reason, "AnswerTooLarge");
         assert_eq!(check(Bytes::from_static(b"\xff")).reason, "NotText");
+    }
+
+    #[test]
+    fn large_results_are_kept_for_fewer_calls() {
+        let mut kept = Kept::default();
+        for n in 0..100 {
+            kept.insert(at(n), Key::new("a", n.to_string()), weight(MOST_KEPT_BYTES));
+        }
+        let due: Vec<Key> = std::iter::from_fn(|| kept.pop_due(at(0))).collect();
+        assert_eq!((due.len(), kept.weights.len()), (70, 30));
+        kept.remove(&Key::new("a", "99"));
+        assert_eq!(kept.sum, 29 * weight(MOST_KEPT_BYTES));
+        assert_eq!(std::iter::from_fn(|| kept.pop_due(at(98))).count(), 29);
+        assert_eq!(kept.sum, 0);
     }
 
     #[test]

@@ -142,10 +142,14 @@ impl Backend {
         let ends = Instant::now() + RESTART;
         loop {
             match self.address(server) {
-                Err(_) if self.kept.is_some() && Instant::now() < ends => tokio::time::sleep(PAUSE).await,
+                Err(_) if self.comes_back(server) && Instant::now() < ends => tokio::time::sleep(PAUSE).await,
                 found => return found,
             }
         }
+    }
+
+    fn comes_back(&self, server: &Server) -> bool {
+        self.kept.is_some() && server.lookup("", "services", &self.namespace, &self.service).is_some()
     }
 
     /// A connection of before if there is one; otherwise a new one, waited for as [`Backend::whom`] does. Nothing has been

@@ -55,9 +55,12 @@ pub async fn run(connection: &Connection, name: &str, flags: &Flags) -> Result<(
         lines.drain(..lines.len().saturating_sub(most));
     }
     show(&lines, flags)?;
+    if !flags.follow {
+        return Ok(());
+    }
     let mut shown: HashSet<Line> = lines.into_iter().collect();
     let mut from = Timestamp::now();
-    while flags.follow {
+    loop {
         tokio::time::sleep(PAUSE).await;
         let now = Timestamp::now();
         let mut new = self::lines(connection, &path, &name, Some(from - SPARE)).await?;
@@ -67,7 +70,6 @@ pub async fn run(connection: &Connection, name: &str, flags: &Flags) -> Result<(
         shown.extend(new);
         from = now;
     }
-    Ok(())
 }
 
 fn since(flags: &Flags) -> Result<Option<Timestamp>> {
