@@ -226,8 +226,8 @@ async fn until_idle(service: &Service, folder: &Folder) {
             service.deleted.notified().await;
             continue;
         }
-        let _ = tokio::time::timeout(IDLE, service.deleted.notified()).await;
-        if !service.is_idle() {
+        let was_quiet = tokio::time::timeout(IDLE, service.deleted.notified()).await.is_err();
+        if !was_quiet || !service.is_idle() {
             continue;
         }
         // Whoever holds the lock is about to come.

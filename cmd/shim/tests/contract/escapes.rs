@@ -33,7 +33,7 @@ async fn said(node: &Node, pod: &PodRef, id: &kubelet::runtime::ContainerId) -> 
     node.end(pod, id).await;
     let whole = eventually("its log is whole", || async {
         let lines = node.lines(pod, "main");
-        lines.last().is_some_and(|line| line.ends_with(" end")).then_some(lines)
+        lines.last().is_some_and(|line| line.trim_end().ends_with(" end")).then_some(lines)
     });
     Ok(whole
         .await
@@ -117,7 +117,8 @@ async fn no_descriptor_or_folder_of_the_node_is_left_open() {
     // The third is the folder that is listed.
     assert_eq!(found[0], "0 1 2 3");
     for number in 3..12 {
-        let refused = run(&node, &format!("cwd{number}"), "pwd", |spec| {
+        let name = format!("cwd{number}");
+        let refused = run(&node, &name, "pwd", |spec| {
             spec.working_dir = format!("/proc/self/fd/{number}");
         });
         let error = refused.await.expect_err("it is no folder of the container");
@@ -237,8 +238,8 @@ async fn no_container_can_trace_a_keeper_or_use_its_files() {
     // As near as it can come: root, among the node's processes.
     let sandbox = SandboxSpec { host_pid: true, ..node.sandbox(&pod) };
     let sandbox = node.runtime.start_sandbox(&pod, &sandbox).await.expect("a sandbox").id;
-    let line = "n=0; for p in /proc/[0-9]*; do if tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q '^/proc/self/fd/'; then \
-        n=$((n+1)); ls $p/fd >/dev/null 2>&1 && echo FDS; cat $p/environ >/dev/null 2>&1 && echo ENVIRON; \
+    let line = "n=0; for p in /proc/[0-9]*; do if (tr '\\0' ' ' < $p/cmdline) 2>/dev/null | grep -q '^/proc/self/fd/'; then \
+        n=$((n+1)); readlink $p/fd/1 >/dev/null 2>&1 && echo FDS; cat $p/environ >/dev/null 2>&1 && echo ENVIRON; \
         (echo x > $p/fd/1) 2>/dev/null && echo FORGED; dd if=$p/mem bs=1 count=1 >/dev/null 2>&1 && echo MEM; \
         ls $p/root/ >/dev/null 2>&1 && echo ROOT; fi; done; test $n -gt 0 && echo looked; ls /run/minik8s 2>/dev/null; echo end";
     let container =
