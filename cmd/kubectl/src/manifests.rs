@@ -13,7 +13,7 @@ use crate::resources::{Catalogue, Resource};
 use crate::schemas::{self, Schemas};
 use crate::select::{name_of, path_of};
 use anyhow::{Context, Result, bail};
-use api::dialect::{self, ORIGINAL_NAME};
+use api::dialect::{self, MAX_SLURM_CODE_BYTES, ORIGINAL_NAME, SLURM_CODE, SLURM_CODE_PATH};
 use serde_json::Value;
 use std::path::Path;
 
@@ -48,15 +48,23 @@ impl FileFlags {
         }
     }
 
-    /// The objects, ready to be sent.
+    /// The objects, ready to be sent: with the sources that they run.
     pub async fn manifests(&self, connection: &Connection) -> Result<Manifests> {
+        let mut manifests = self.named(connection).await?;
+        for manifest in &mut manifests.all {
+            add_source(&mut manifest.value, &manifest.document)?;
+        }
+        Ok(manifests)
+    }
+
+    async fn named(&self, connection: &Connection) -> Result<Manifests> {
         let documents = self.documents().await?;
         Manifests::prepared(connection, Catalogue::load(connection).await?, documents).await
     }
 
     /// The objects, each with its kind, which the server must have. None of them is another's of nearly the same name.
     pub async fn objects(&self, connection: &Connection) -> Result<Vec<(Resource, Value)>> {
-        let mut manifests = self.manifests(connection).await?;
+        let mut manifests = self.named(connection).await?;
         let mut objects = Vec::new();
         for index in 0..manifests.all.len() {
             let resource = manifests.resource(connection, index).await?;
@@ -73,6 +81,29 @@ impl FileFlags {
             Manifests::prepared(connection, Catalogue::default(), self.documents().await?).await?;
         Ok(manifests.all.into_iter().map(|manifest| (unseen(&manifest.value), manifest.value)).collect())
     }
+}
+
+/// The source of a job of the seed goes with the job: it is on the machine of who applies it.
+fn add_source(value: &mut Value, document: &Document) -> Result<()> {
+    let annotations = value.pointer_mut("/spec/template/metadata/annotations").and_then(Value::as_object_mut);
+    let Some(annotations) = annotations.filter(|annotations| !annotations.contains_key(SLURM_CODE)) else {
+        return Ok(());
+    };
+    let Some(path) = annotations.get(SLURM_CODE_PATH).and_then(Value::as_str) else { return Ok(()) };
+    let at = document.at("spec.codePath");
+    let bytes = std::fs::read(path).with_context(|| format!("{at}: spec.codePath: read {path}"))?;
+    if bytes.len() > MAX_SLURM_CODE_BYTES {
+        bail!(
+            "{at}: spec.codePath: {path} has {} bytes, and the source that goes with a job at most \
+             {MAX_SLURM_CODE_BYTES}: let it include what is in a folder of the site (hostPath)",
+            bytes.len()
+        );
+    }
+    let Ok(text) = String::from_utf8(bytes) else {
+        bail!("{at}: spec.codePath: {path} is not text: a source goes with a job, a program does not");
+    };
+    annotations.insert(SLURM_CODE.to_owned(), text.into());
+    Ok(())
 }
 
 /// The kind of an object that no server was asked about.

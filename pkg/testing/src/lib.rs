@@ -4,6 +4,7 @@
 //! Engine ──> TestServer ──> kube::Client   as admin, as anybody, with a token, as nobody
 //!                └────────> Http           the same, for requests that no client library sends
 //!                             └──> Watch   events as they come
+//! Slurm ──> munge, slurmctld, two slurmd   a batch system of its own, with accounting and SSH where asked
 //! Cluster ──> a TestServer, controllers, a scheduler and simulated nodes   (feature `cluster`)
 //! eventually(condition)                    for what happens by itself
 //! ```
@@ -22,6 +23,7 @@ mod machine;
 mod port;
 mod script;
 mod server;
+mod slurm;
 
 #[cfg(feature = "cluster")]
 pub use cluster::{Cluster, ClusterConfig, Invariants, Proxy, SimulatedNodes};
@@ -34,3 +36,4 @@ pub use machine::{Machine, ROOM_ENOUGH, Switch};
 pub use port::Port;
 pub use script::{run_script, testcases};
 pub use server::{Engine, TestServer};
+pub use slurm::{Slurm, SlurmConfig, Sshd};

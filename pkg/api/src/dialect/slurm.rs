@@ -80,6 +80,9 @@ pub fn job(value: &mut Value, notes: &mut Vec<String>) -> Result<(), DialectErro
                 "tolerations": [
                     {"key": PROVIDER, "operator": "Equal", "value": "slurm"},
                     {"key": VIRTUAL, "operator": "Exists"},
+                    // A site that does not answer for a while has lost no job.
+                    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+                    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
                 ],
                 "containers": [{
                     "name": name, "image": NO_IMAGE, "command": [RUN, code],
@@ -93,7 +96,7 @@ pub fn job(value: &mut Value, notes: &mut Vec<String>) -> Result<(), DialectErro
             value["metadata"]["annotations"][key] = text;
         }
     }
-    notes.push("a job for SLURM: its pod stays Pending until a node that submits to SLURM joins (minik8s.io/provider=slurm)".into());
+    notes.push("a job for SLURM: its pod runs on a node that submits to SLURM (minik8s.io/provider=slurm), and stays Pending until there is one".into());
     Ok(())
 }
 

@@ -84,7 +84,12 @@ impl SimulatedNodes {
     pub async fn start(admin: &Client, nodes: usize, cpus: usize) -> SimulatedNodes {
         let usage = Usage::start(admin.clone()).await;
         make_nodes(admin, nodes, cpus, usage.port).await;
-        SimulatedNodes { kubelets: Kubelets::start(admin.clone()), _usage: usage }
+        let mut kubelets = Kubelets::start(admin.clone());
+        if nodes == 0 {
+            // They would run the pods of whatever other node there is.
+            kubelets.stop().await;
+        }
+        SimulatedNodes { kubelets, _usage: usage }
     }
 }
 

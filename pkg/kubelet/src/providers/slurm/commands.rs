@@ -43,7 +43,8 @@ const TRANSIENT: [&str; 12] = [
     "Message receive failure",
 ];
 /// Refusals that pass by themselves.
-const PASSING: [&str; 4] = ["MaxSubmitJob", "Job violates accounting/QOS policy", "queue is full", "Too many"];
+const PASSING: [&str; 4] =
+    ["MaxSubmitJob", "Job violates accounting/QOS policy", "queue is full", "Too many"];
 
 /// What came of a submission.
 #[derive(Debug)]
@@ -96,9 +97,9 @@ impl SlurmSite {
 
     /// Words that are run as a user.
     pub fn as_user(&self, user: Option<&str>, words: &[&str]) -> Vec<String> {
-        let r#become = user.into_iter().flat_map(|user| {
-            self.config.r#become.iter().map(move |word| word.replace("{user}", user))
-        });
+        let r#become = user
+            .into_iter()
+            .flat_map(|user| self.config.r#become.iter().map(move |word| word.replace("{user}", user)));
         r#become.chain(words.iter().map(|word| (*word).to_owned())).collect()
     }
 
@@ -113,7 +114,10 @@ impl SlurmSite {
 
     /// SLURM's version.
     pub async fn version(&self) -> Result<String, String> {
-        let ran = self.run(None, &["sinfo", "--version"], b"").await.map_err(|error| crate::error::chain(&error))?;
+        let ran = self
+            .run(None, &["sinfo", "--version"], b"")
+            .await
+            .map_err(|error| crate::error::chain(&error))?;
         let text = ran.text();
         match text.split_whitespace().last() {
             Some(version) if ran.code == 0 => Ok(version.to_owned()),
@@ -144,10 +148,10 @@ impl SlurmSite {
         }
     }
 
-    /// What became of a submission, as the job's folder tells.
+    /// What became of a submission, as the job's folder tells: the job that runs, or the one that was submitted.
     pub async fn trace(&self, user: Option<&str>, folder: &str) -> Result<Trace, DoorError> {
         let script = "cd \"$1\" 2>/dev/null || { echo nothing; exit 0; }
-            if [ -s jobid ]; then cat jobid; elif [ -e submitting ]; then echo begun; else echo nothing; fi";
+            if readlink claim; then :; elif [ -s jobid ]; then cat jobid; elif [ -e submitting ]; then echo begun; else echo nothing; fi";
         let ran = self.run(user, &["sh", "-c", script, "sh", folder], b"").await?;
         let text = ran.text();
         if ran.code != 0 {
@@ -165,7 +169,8 @@ impl SlurmSite {
         let users: BTreeSet<&str> =
             self.config.namespaces.values().filter_map(|identity| identity.user.as_deref()).collect();
         let has_all = self.config.namespaces.values().all(|identity| identity.user.is_some());
-        let mut words = vec!["squeue", "--noheader", "--states=all", "--array", "--Format", queue::SQUEUE_FORMAT];
+        let mut words =
+            vec!["squeue", "--noheader", "--states=all", "--array", "--Format", queue::SQUEUE_FORMAT];
         let list = users.into_iter().collect::<Vec<_>>().join(",");
         if has_all && !list.is_empty() {
             words.extend(["--user", &list]);
@@ -188,7 +193,8 @@ impl SlurmSite {
     }
 
     async fn sacct(&self, which: &[&str]) -> Result<Vec<Ended>, String> {
-        let mut words = vec!["sacct", "--allocations", "--noheader", "--parsable2", "--format", queue::SACCT_FORMAT];
+        let mut words =
+            vec!["sacct", "--allocations", "--noheader", "--parsable2", "--format", queue::SACCT_FORMAT];
         words.extend(which);
         let ran = self.run(None, &words, b"").await.map_err(|error| crate::error::chain(&error))?;
         if ran.stderr.contains("accounting storage is disabled") {
@@ -217,8 +223,16 @@ impl SlurmSite {
     /// What a job uses; nothing if it does not run.
     pub async fn usage(&self, user: Option<&str>, job: JobId) -> Result<Option<Usage>, String> {
         let step = format!("{job}.batch");
-        let words =
-            ["sstat", "--noheader", "--parsable2", "--noconvert", "--format", queue::SSTAT_FORMAT, "--jobs", &step];
+        let words = [
+            "sstat",
+            "--noheader",
+            "--parsable2",
+            "--noconvert",
+            "--format",
+            queue::SSTAT_FORMAT,
+            "--jobs",
+            &step,
+        ];
         let ran = self.run(user, &words, b"").await.map_err(|error| crate::error::chain(&error))?;
         Ok(queue::sstat(&ran.text()).map(|(cpu_seconds, memory_bytes)| Usage {
             at: Timestamp::now(),
@@ -255,7 +269,9 @@ impl SlurmSite {
 
     /// What jobs have said of themselves so far, by uid.
     pub async fn journals(&self, records: &[Record]) -> Result<BTreeMap<String, Journal>, DoorError> {
-        let ran = self.run(None, &["sh", "-c", include_str!("follow.sh"), "sh", "once"], &beginnings(records)).await?;
+        let ran = self
+            .run(None, &["sh", "-c", include_str!("follow.sh"), "sh", "once"], &beginnings(records))
+            .await?;
         let mut reading = Reading::default();
         Ok(ran.text().lines().filter_map(|line| reading.take(line)).collect())
     }
@@ -355,7 +371,10 @@ mod tests {
 
     #[test]
     fn the_exit_status_is_the_truth() {
-        assert_eq!(judged(0, "12\n", "sbatch: your project ends soon\n"), "job 12 sbatch: your project ends soon");
+        assert_eq!(
+            judged(0, "12\n", "sbatch: your project ends soon\n"),
+            "job 12 sbatch: your project ends soon"
+        );
         let refused = "sbatch: error: Batch job submission failed: Invalid partition name specified";
         assert_eq!(judged(1, "", refused), format!("refused: {refused}"));
         let timed_out = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation";

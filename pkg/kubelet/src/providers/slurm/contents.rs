@@ -7,9 +7,7 @@
 use super::refusal::{Refusal, is_token};
 use crate::host::{FieldContext, expand, resource};
 use crate::objects::Data;
-use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, EnvVarSource, KeyToPath, Pod, Volume,
-};
+use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, EnvVarSource, KeyToPath, Pod, Volume};
 use std::collections::BTreeMap;
 
 const DEFAULT_MODE: u32 = 0o644;
@@ -99,7 +97,8 @@ pub fn of(
     let Some(spec) = &pod.spec else { return Ok(contents) };
     let mut sources = BTreeMap::new();
     for volume in spec.volumes.iter().flatten().filter(|volume| !is_token(volume)) {
-        let missing = |what| Refusal { reason: "FailedMount", message: format!("volume {}: {what}", volume.name) };
+        let missing =
+            |what| Refusal { reason: "FailedMount", message: format!("volume {}: {what}", volume.name) };
         let source = maker.volume(volume, &mut contents).map_err(missing)?;
         sources.insert(volume.name.clone(), source);
     }
@@ -142,13 +141,18 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn env(&self, container: &Container, own: Vec<(String, String)>) -> Result<Vec<(String, String)>, String> {
+    fn env(
+        &self,
+        container: &Container,
+        own: Vec<(String, String)>,
+    ) -> Result<Vec<(String, String)>, String> {
         let mut env = own;
-        let set = |env: &mut Vec<(String, String)>, name: &str, value: String| {
-            match env.iter_mut().find(|(known, _)| known == name) {
-                Some(slot) => slot.1 = value,
-                None => env.push((name.to_owned(), value)),
-            }
+        let set = |env: &mut Vec<(String, String)>, name: &str, value: String| match env
+            .iter_mut()
+            .find(|(known, _)| known == name)
+        {
+            Some(slot) => slot.1 = value,
+            None => env.push((name.to_owned(), value)),
         };
         for source in container.env_from.iter().flatten() {
             let found = if let Some(source) = &source.config_map_ref {
@@ -189,7 +193,12 @@ impl Maker<'_> {
         Ok(env)
     }
 
-    fn value_from(&self, container: &Container, source: &EnvVarSource, name: &str) -> Result<Option<String>, String> {
+    fn value_from(
+        &self,
+        container: &Container,
+        source: &EnvVarSource,
+        name: &str,
+    ) -> Result<Option<String>, String> {
         if let Some(field) = &source.field_ref {
             return self.field(&field.field_path).map(Some);
         }
@@ -235,7 +244,9 @@ impl Maker<'_> {
         }
         let folder = format!("volumes/{}", volume.name);
         contents.folders.push(folder.clone());
-        let mode = |mode: Option<i32>| mode.and_then(|mode| u32::try_from(mode).ok()).unwrap_or(DEFAULT_MODE) & 0o777;
+        let mode = |mode: Option<i32>| {
+            mode.and_then(|mode| u32::try_from(mode).ok()).unwrap_or(DEFAULT_MODE) & 0o777
+        };
         let mut files = Vec::new();
         if let Some(source) = &volume.config_map {
             let found = self.object(false, &source.name, source.optional)?;
@@ -281,7 +292,8 @@ impl Maker<'_> {
                 let containers = self.pod.spec.iter().flat_map(|spec| &spec.containers);
                 let name = selector.container_name.as_deref().unwrap_or_default();
                 let mut named = containers.filter(|container| container.name == name);
-                let container = named.next().ok_or_else(|| format!("{}: no container {name:?}", item.path))?;
+                let container =
+                    named.next().ok_or_else(|| format!("{}: no container {name:?}", item.path))?;
                 resource(selector, container, &BTreeMap::new())?
             } else {
                 continue;
@@ -378,7 +390,8 @@ mod tests {
             ]}],
         }))
         .expect("contents");
-        let files: Vec<(&str, u32)> = found.files.iter().map(|file| (file.path.as_str(), file.mode)).collect();
+        let files: Vec<(&str, u32)> =
+            found.files.iter().map(|file| (file.path.as_str(), file.mode)).collect();
         assert_eq!(files, [("volumes/cfg/in/b", 0o400), ("volumes/sec/key", 0o440)]);
         assert_eq!(found.folders, ["volumes/cfg", "volumes/sec", "volumes/tmp"]);
         let mounts: Vec<String> =
@@ -388,12 +401,20 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_dangerous_is_said() {
-        let env = |variable: Value| contents(json!({"containers": [{"name": "c", "env": [variable]}]})).expect_err("refused");
+        let env = |variable: Value| {
+            contents(json!({"containers": [{"name": "c", "env": [variable]}]})).expect_err("refused")
+        };
         assert!(env(json!({"name": "A.B", "value": "1"})).contains("letters, digits"));
         assert!(env(json!({"name": "A;id", "value": "1"})).contains("letters, digits"));
         assert!(env(json!({"name": "SLURM_CONF", "value": "/x"})).contains("belongs to SLURM"));
-        assert!(env(json!({"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})).contains("no address"));
-        assert!(env(json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "no", "key": "k"}}})).contains("secret \"no\" not found"));
+        assert!(
+            env(json!({"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}))
+                .contains("no address")
+        );
+        assert!(
+            env(json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "no", "key": "k"}}}))
+                .contains("secret \"no\" not found")
+        );
         let items = json!([{"key": "A", "path": "../../x"}]);
         let volume = json!({"volumes": [{"name": "v", "configMap": {"name": "cfg", "items": items}}], "containers": []});
         assert!(contents(volume).expect_err("refused").contains("not a path"));

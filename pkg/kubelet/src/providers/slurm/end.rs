@@ -89,9 +89,7 @@ impl SlurmNode {
                 }
                 self.look.notify_one();
                 let mut turns = self.turned.subscribe();
-                let quiet = async {
-                    while !self.is_quiet(&record.uid) && turns.changed().await.is_ok() {}
-                };
+                let quiet = async { while !self.is_quiet(&record.uid) && turns.changed().await.is_ok() {} };
                 let _ = tokio::time::timeout(grace, quiet).await;
             }
             while let Err(error) = self.site.kill(user, job).await {
@@ -101,7 +99,11 @@ impl SlurmNode {
         }
         if !record.root.is_empty() {
             while let Err(error) = self.site.remove(&record).await {
-                tracing::warn!(uid = record.uid, error = crate::error::chain(&error), "remove the files of a job");
+                tracing::warn!(
+                    uid = record.uid,
+                    error = crate::error::chain(&error),
+                    "remove the files of a job"
+                );
                 tokio::time::sleep(RETRY).await;
             }
         }

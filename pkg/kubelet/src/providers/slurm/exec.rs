@@ -35,18 +35,21 @@ pub struct Where<'a> {
 pub async fn exec(site: &SlurmSite, place: Where<'_>, spec: &ExecSpec) -> Result<Session, Error> {
     let job = format!("--jobid={}", place.job);
     let enter = format!("{}/enter/{}", place.folder, place.container);
-    let mut words = vec!["srun", "--quiet", &job, "--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--export=NIL"];
+    let mut words =
+        vec!["srun", "--quiet", &job, "--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--export=NIL"];
     if spec.tty {
         words.push("--pty");
     } else if !spec.stdin {
         words.push("--input=none");
     }
-    words.extend(["--chdir=/", "bash", &enter]);
+    words.extend(["--chdir=/", "/bin/bash", &enter]);
     words.extend(spec.command.iter().map(String::as_str));
     let words = site.as_user(place.user, &words);
-    let failed = |source: std::io::Error| Error::Unavailable { doing: "run srun".into(), source: source.into() };
+    let failed =
+        |source: std::io::Error| Error::Unavailable { doing: "run srun".into(), source: source.into() };
     let command = site.door.command(&words, spec.tty).await;
-    let command = command.map_err(|error| Error::Unavailable { doing: "reach the site".into(), source: error.into() })?;
+    let command = command
+        .map_err(|error| Error::Unavailable { doing: "reach the site".into(), source: error.into() })?;
     if spec.tty { on_terminal(&command).map_err(failed) } else { on_pipes(command, spec).map_err(failed) }
 }
 
@@ -78,7 +81,9 @@ fn on_terminal(command: &Command) -> std::io::Result<Session> {
     let given = command.as_std();
     let mut own = Command::new("setsid");
     own.args(["--ctty", "--wait"]).arg(given.get_program()).args(given.get_args()).env_clear();
-    own.envs(given.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "xterm").current_dir("/");
+    own.envs(given.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .env("TERM", "xterm")
+        .current_dir("/");
     let end = |fd: &OwnedFd| -> std::io::Result<Stdio> { Ok(Stdio::from(fd.try_clone()?)) };
     own.stdin(end(&slave)?).stdout(end(&slave)?).stderr(end(&slave)?).kill_on_drop(true);
     let mut child = own.spawn()?;

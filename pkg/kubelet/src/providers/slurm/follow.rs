@@ -8,11 +8,11 @@
 //! follow.sh ── journals as they grow ──> status
 //! ```
 
-use super::commands::{Reading, beginnings};
+use super::commands::{Reading, Trace, beginnings};
 use super::door::spawn;
 use super::node::{Entry, SlurmNode};
 use super::queue::{JobId, Row};
-use super::records::{LastWord, Record};
+use super::records::{LastWord, Record, Submission};
 use super::script::parse_comment;
 use super::states::Stage;
 use crate::provider::Change;
@@ -107,7 +107,10 @@ async fn take_rows(node: &Arc<SlurmNode>, rows: Vec<Row>) {
             }
         }
     }
-    for row in strays.into_iter().filter(|row| !row.state.is_over()) {
+    for row in strays.into_iter().filter(|row| !row.state.is_over() && row.state.name != "COMPLETING") {
+        if runs(node, &row).await {
+            continue;
+        }
         tracing::warn!(job = %row.job, name = row.name, "end a job that no pod has");
         if let Err(error) = node.site.kill(None, row.job).await {
             tracing::warn!(job = %row.job, error, "end a job that no pod has");
@@ -134,6 +137,23 @@ async fn take_rows(node: &Arc<SlurmNode>, rows: Vec<Row>) {
     }
     if !doubtful.is_empty() {
         settle(node, doubtful).await;
+    }
+}
+
+/// Whether it is a second job of a pod that started before the one that is known: then it is the pod's.
+async fn runs(node: &SlurmNode, row: &Row) -> bool {
+    let uid = parse_comment(&row.comment).map(|(_, uid)| uid).unwrap_or_default();
+    let record = node.table.lock().get(uid).and_then(|entry| entry.record.clone());
+    let Some(record) = record else { return false };
+    match node.site.trace(record.user.as_deref(), &record.folder()).await {
+        Ok(Trace::Job(job)) if job == row.job => {
+            tracing::warn!(%job, uid, "a second job of a pod runs, and is the pod's");
+            let record = Record { submission: Submission::Submitted(job), ..record };
+            node.keep(record).inspect_err(|error| tracing::warn!(%error, "write down a job")).is_ok()
+        }
+        Ok(_) => false,
+        // Who cannot tell leaves it.
+        Err(_) => true,
     }
 }
 
@@ -203,7 +223,14 @@ async fn settle(node: &Arc<SlurmNode>, doubtful: Vec<(Record, Option<Row>)>) {
                     node.events.warning(&pod, "JobLost", words);
                 }
                 let output = words.to_owned();
-                LastWord { state: "FAILED".into(), exit_code: 1, start: None, end: None, nodes: String::new(), output }
+                LastWord {
+                    state: "FAILED".into(),
+                    exit_code: 1,
+                    start: None,
+                    end: None,
+                    nodes: String::new(),
+                    output,
+                }
             }
         };
         close(node, record, word).await;

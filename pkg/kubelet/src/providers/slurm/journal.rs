@@ -3,7 +3,7 @@
 //! ```text
 //! boot 0 12 1795122622 n1        it runs, for the first time, as job 12
 //! start 0 train 1795122622       a container began …
-//! end 0 train 1795122630 3       … and returned 3
+//! end 0 train 1795122630 3       … and returned 3             (told: it was told to stop)
 //! done 0 1795122630 3            all that there was to do is done      (or: stopped, and SLURM says what comes next)
 //! ```
 
@@ -17,6 +17,8 @@ pub struct ContainerRun {
     pub start: Option<Timestamp>,
     /// When it ended, and what it returned.
     pub end: Option<(Timestamp, i32)>,
+    /// It was told to end: whether it runs again is SLURM's to say.
+    pub was_told: bool,
 }
 
 /// One run of a job: SLURM may requeue it.
@@ -61,11 +63,16 @@ impl Journal {
                 run.start = time(words.next()?);
                 run.nodes = words.next().unwrap_or_default().to_owned();
             }
-            "start" => run.containers.entry(words.next()?.to_owned()).or_default().start = time(words.next()?),
+            "start" => {
+                let (container, at) = (words.next()?.to_owned(), time(words.next()?)?);
+                run.containers.entry(container).or_default().start = Some(at);
+            }
             "end" => {
                 let container = words.next()?.to_owned();
                 let (at, code) = (time(words.next()?)?, words.next()?.parse().ok()?);
-                run.containers.entry(container).or_default().end = Some((at, code));
+                let run = run.containers.entry(container).or_default();
+                run.end = Some((at, code));
+                run.was_told = words.next() == Some("told");
             }
             "done" => {
                 let (at, _code) = (time(words.next()?)?, words.next()?);
@@ -119,6 +126,11 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_changes_nothing() {
-        assert_eq!(Journal::parse(["", "boot", "boot x", "start 0", "end -1 a 2 0"].into_iter()).last().map(|(_, run)| run.done), Some(None));
+        assert_eq!(
+            Journal::parse(["", "boot", "boot x", "start 0", "end -1 a 2 0"].into_iter())
+                .last()
+                .map(|(_, run)| run.done),
+            Some(None)
+        );
     }
 }

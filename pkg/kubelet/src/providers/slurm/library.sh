@@ -21,33 +21,49 @@ trap stop TERM
 
 # Waits for a process, whatever signals come meanwhile, and answers with its exit code.
 await() {
+  local code again
   wait "$1"
-  while kill -0 "$1" 2>/dev/null; do wait "$1"; done
-  wait "$1"
+  code=$?
+  while kill -0 "$1" 2>/dev/null; do
+    wait "$1"
+    code=$?
+  done
+  if [ "$code" -gt 128 ]; then
+    # The signal may have been ours, just when it ended; bash does not always remember more.
+    wait "$1" 2>/dev/null
+    again=$?
+    [ "$again" -lt 0 ] || [ "$again" = 127 ] || code=$again
+  fi
+  return "$code"
 }
 
 # Runs one container to its end: its number, its name.
 container() {
-  trap 'kill -TERM "$pid" 2>/dev/null' TERM
+  local told=
+  trap 'told=told; kill -TERM "$pid" 2>/dev/null' TERM
   say start "$R" "$2" "$(now)"
   "run_$1" > "logs/$2.$R" 2>&1 < /dev/null &
   pid=$!
   await "$pid"
   code=$?
-  say end "$R" "$2" "$(now)" "$code"
+  measure
+  say end "$R" "$2" "$(now)" "$code" $told
   exit "$code"
 }
 
-# How long each log was at which time, for who asks for what was written since.
+# How long each log is now, for who asks for what was written since.
+measure() {
+  local log size
+  for log in logs/*; do
+    size=$(stat -c %s "$log" 2>/dev/null) || continue
+    [ "${sizes[$log]:-0}" = "$size" ] || printf '%s %s\n' "$(now)" "$size" >> "times/${log#logs/}"
+    sizes[$log]=$size
+  done
+}
 clock() {
   trap - TERM
   while :; do
-    for log in logs/*; do
-      size=$(stat -c %s "$log" 2>/dev/null) || continue
-      mark=times/${log#logs/}
-      [ "${sizes[$log]:-0}" = "$size" ] || printf '%s %s\n' "$(now)" "$size" >> "$mark"
-      sizes[$log]=$size
-    done
+    measure
     sleep 1
   done
 }

@@ -212,6 +212,7 @@ impl SlurmNode {
             journal: &entry.journal,
             row: entry.row.as_ref(),
             trouble: entry.trouble.as_deref(),
+            is_ending: entry.ending.is_some(),
         };
         let before = Some(&entry.status).filter(|status| status.phase.is_some());
         let status = status::status(&entry.pod, known, before, Timestamp::now());
@@ -322,7 +323,9 @@ impl SlurmNode {
     fn job_of(&self, pod: &PodRef) -> Result<Record, Error> {
         let table = self.table.lock();
         let record = table.get(&pod.uid).and_then(|entry| entry.record.clone());
-        record.filter(|record| record.job().is_some()).ok_or_else(|| Error::NotFound(format!("the job of pod {}", pod.name)))
+        record
+            .filter(|record| record.job().is_some())
+            .ok_or_else(|| Error::NotFound(format!("the job of pod {}", pod.name)))
     }
 }
 
@@ -359,7 +362,11 @@ impl PodProvider for SlurmNode {
         self.is_complete.send_replace(true);
         let orphans = std::mem::take(&mut *self.unclaimed.lock());
         for record in orphans.into_values() {
-            tracing::info!(pod = record.name, namespace = record.namespace, "end the job of a pod that nobody wants");
+            tracing::info!(
+                pod = record.name,
+                namespace = record.namespace,
+                "end the job of a pod that nobody wants"
+            );
             let this = self.this();
             self.tasks.spawn(async move { this.end_orphan(record).await });
         }
@@ -368,7 +375,10 @@ impl PodProvider for SlurmNode {
 
     fn list(&self) -> Vec<Arc<Pod>> {
         let table = self.table.lock();
-        table.values().map(|entry| Arc::new(Pod { status: Some(entry.status.clone()), ..(*entry.pod).clone() })).collect()
+        table
+            .values()
+            .map(|entry| Arc::new(Pod { status: Some(entry.status.clone()), ..(*entry.pod).clone() }))
+            .collect()
     }
 
     fn get(&self, uid: &str) -> Option<Arc<Pod>> {
@@ -379,7 +389,8 @@ impl PodProvider for SlurmNode {
 
     fn changes(&self) -> BoxStream<'static, Change> {
         let outbox = self.outbox.clone();
-        futures::stream::unfold(outbox, |outbox| async { Some((outbox.clone().next().await, outbox)) }).boxed()
+        futures::stream::unfold(outbox, |outbox| async { Some((outbox.clone().next().await, outbox)) })
+            .boxed()
     }
 
     fn health(&self) -> Result<(), String> {
@@ -391,7 +402,11 @@ impl PodProvider for SlurmNode {
         let version = match &found {
             Err(why) => Err(why.clone()),
             Ok(nodes) if nodes.usable == 0 => Err("no node of the site takes jobs".to_owned()),
-            Ok(_) => self.version.get_or_try_init(|| self.site.version()).await.map(|text| format!("slurm://{text}")),
+            Ok(_) => self
+                .version
+                .get_or_try_init(|| self.site.version())
+                .await
+                .map(|text| format!("slurm://{text}")),
         };
         let version = match (version, self.trouble.lock().clone()) {
             (Ok(_), Some(why)) => Err(why),
@@ -420,7 +435,9 @@ impl PodProvider for SlurmNode {
 
     async fn exec(&self, pod: &PodRef, container: &str, spec: &ExecSpec) -> Result<Session, Error> {
         let record = self.job_of(pod)?;
-        let Some(job) = record.job() else { return Err(Error::NotFound(format!("the job of pod {}", pod.name))) };
+        let Some(job) = record.job() else {
+            return Err(Error::NotFound(format!("the job of pod {}", pod.name)));
+        };
         let folder = record.folder();
         let place = exec::Where { job, user: record.user.as_deref(), folder: &folder, container };
         exec::exec(&self.site, place, spec).await
@@ -435,19 +452,22 @@ impl PodProvider for SlurmNode {
             spec.and_then(|spec| spec.containers.first().map(|container| container.name.clone()))
         };
         let found = self.site.usage(record.user.as_deref(), job).await;
-        let found = found.map_err(|why| Error::Unavailable { doing: "ask sstat".into(), source: why.into() })?;
+        let found =
+            found.map_err(|why| Error::Unavailable { doing: "ask sstat".into(), source: why.into() })?;
         // SLURM measures the job as a whole.
         Ok(first.zip(found).into_iter().collect())
     }
 
     async fn running(&self) -> Result<Vec<(PodRef, Vec<Running>)>, Error> {
         let table = self.table.lock();
-        let pods = table.values().filter(|entry| entry.status.phase.as_deref() == Some("Running")).map(|entry| {
-            let containers = entry.status.container_statuses.iter().flatten();
-            let running = containers.filter(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()));
-            let running = running.map(|status| (status.name.clone(), status.image.clone())).collect();
-            (crate::worker::pod_ref(&entry.pod), running)
-        });
+        let pods =
+            table.values().filter(|entry| entry.status.phase.as_deref() == Some("Running")).map(|entry| {
+                let containers = entry.status.container_statuses.iter().flatten();
+                let running = containers
+                    .filter(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()));
+                let running = running.map(|status| (status.name.clone(), status.image.clone())).collect();
+                (crate::worker::pod_ref(&entry.pod), running)
+            });
         Ok(pods.collect())
     }
 }

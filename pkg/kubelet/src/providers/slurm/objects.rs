@@ -24,11 +24,16 @@ impl PodObjects for ApiObjects {
         let (maps, named_secrets) = contents::named(pod);
         let mut data = PodData::default();
         for name in maps {
-            let found = config_maps.get_opt(&name).await.map_err(|error| failed("configmap", &name, &error))?;
+            let found =
+                config_maps.get_opt(&name).await.map_err(|error| failed("configmap", &name, &error))?;
             if let Some(found) = found {
                 let mut values: std::collections::BTreeMap<String, Vec<u8>> = Default::default();
-                values.extend(found.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes())));
-                values.extend(found.binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)));
+                values.extend(
+                    found.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes())),
+                );
+                values.extend(
+                    found.binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)),
+                );
                 data.config_maps.insert(name, Data { data: values, ..Data::default() });
             }
         }

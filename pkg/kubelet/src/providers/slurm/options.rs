@@ -98,8 +98,7 @@ fn requests(
     let Some(spec) = &pod.spec else { return Ok(()) };
     let total = |resource: &str| {
         let sum: i128 = spec.containers.iter().map(|container| asked(container, resource)).sum();
-        let first =
-            spec.init_containers.iter().flatten().map(|container| asked(container, resource)).max();
+        let first = spec.init_containers.iter().flatten().map(|container| asked(container, resource)).max();
         sum.max(first.unwrap_or(0))
     };
     let whole = |milli: i128| (milli + 999) / 1000;
@@ -135,7 +134,10 @@ fn requests(
         for resource in named {
             let is_known = matches!(resource.as_str(), "cpu" | "memory") || site.gpus.contains_key(resource);
             if !is_known {
-                return Err(Refusal::container(container, &format!("resources: {resource} is not in the site's table")));
+                return Err(Refusal::container(
+                    container,
+                    &format!("resources: {resource} is not in the site's table"),
+                ));
             }
         }
     }
@@ -148,7 +150,9 @@ fn asked(container: &Container, resource: &str) -> i128 {
     let find = |list: &Option<BTreeMap<String, _>>| {
         let quantity: Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity> =
             list.as_ref().and_then(|list| list.get(resource)).cloned();
-        quantity.and_then(|quantity| quantity.0.parse::<Quantity>().ok()).map(|quantity| quantity.milli_value())
+        quantity
+            .and_then(|quantity| quantity.0.parse::<Quantity>().ok())
+            .map(|quantity| quantity.milli_value())
     };
     find(&resources.requests).or_else(|| find(&resources.limits)).map_or(0, i128::from)
 }
@@ -168,7 +172,8 @@ fn flags_of(text: &str, site: &SiteConfig) -> Result<Options, Refusal> {
         } else if let Some(short) = word.strip_prefix('-') {
             let mut letters = short.chars();
             let letter = letters.next().ok_or_else(|| wrong("- is not a flag"))?;
-            let name = long_name(letter).ok_or_else(|| wrong(&format!("-{letter} is not a flag that this site allows")))?;
+            let name = long_name(letter)
+                .ok_or_else(|| wrong(&format!("-{letter} is not a flag that this site allows")))?;
             let rest = letters.as_str();
             (name.to_owned(), (!rest.is_empty()).then(|| rest.to_owned()))
         } else {
@@ -250,9 +255,10 @@ mod tests {
     }
 
     fn options(annotations: Value, spec: Value) -> Result<String, String> {
-        let pod: Pod =
-            serde_json::from_value(json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec}))
-                .expect("a pod");
+        let pod: Pod = serde_json::from_value(
+            json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec}),
+        )
+        .expect("a pod");
         let identity = Identity { user: None, account: Some("acc".into()), qos: None };
         let found = of(&pod, &site(), &identity).map_err(|refusal| refusal.message)?;
         Ok(found.iter().map(|(name, value)| format!("--{name}={value}")).collect::<Vec<_>>().join(" "))
@@ -307,7 +313,8 @@ mod tests {
             ("script.sh", "is not a flag"),
             ("--time", "has no value"),
         ] {
-            let refused = options(json!({"slurm-job.vk.io/flags": flags}), container(json!({}))).expect_err(flags);
+            let refused =
+                options(json!({"slurm-job.vk.io/flags": flags}), container(json!({}))).expect_err(flags);
             assert!(refused.contains(said), "{flags}: {refused}");
         }
         for (name, value) in

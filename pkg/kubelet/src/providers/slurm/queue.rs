@@ -115,7 +115,10 @@ fn text_of(field: &str) -> String {
 
 /// A time in seconds, as `SLURM_TIME_FORMAT=%s` makes SLURM print it.
 fn time(text: &str) -> Option<Timestamp> {
-    text.parse::<i64>().ok().filter(|second| *second > 0).and_then(|second| Timestamp::from_second(second).ok())
+    text.parse::<i64>()
+        .ok()
+        .filter(|second| *second > 0)
+        .and_then(|second| Timestamp::from_second(second).ok())
 }
 
 /// As `wait(2)` has it.
@@ -223,7 +226,14 @@ fn takes_jobs(state: &str) -> bool {
     let word = state.trim_end_matches(['~', '#', '!', '%', '$', '@', '^', '-', '+']);
     matches!(
         word.to_lowercase().as_str(),
-        "idle" | "allocated" | "mixed" | "completing" | "planned" | "reserved" | "powered_down" | "powering_up"
+        "idle"
+            | "allocated"
+            | "mixed"
+            | "completing"
+            | "planned"
+            | "reserved"
+            | "powered_down"
+            | "powering_up"
     )
 }
 

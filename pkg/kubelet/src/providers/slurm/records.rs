@@ -119,7 +119,9 @@ impl Records {
                 Ok(record) => {
                     records.insert(record.uid.clone(), record);
                 }
-                Err(error) => tracing::error!(path = %path.display(), %error, "a record of a job cannot be read"),
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "a record of a job cannot be read")
+                }
             }
         }
         Ok(records)

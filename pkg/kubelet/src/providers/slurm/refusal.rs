@@ -41,7 +41,9 @@ pub fn check(pod: &Pod, site: &SiteConfig) -> Result<(), Refusal> {
     if site.identity(namespace).is_none() {
         return Err(Refusal {
             reason: "NamespaceNotMapped",
-            message: format!("namespace {namespace} is nobody at this site: its administrator adds it to `namespaces`"),
+            message: format!(
+                "namespace {namespace} is nobody at this site: its administrator adds it to `namespaces`"
+            ),
         });
     }
     of_pod(spec)?;
@@ -79,15 +81,17 @@ fn of_pod(spec: &PodSpec) -> Result<(), Refusal> {
         ("spec.ephemeralContainers", spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty())),
     ];
     if let Some((field, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
-        return Err(Refusal::unsupported(format!("{field}: is not supported in a job: it has no machine of its own")));
+        return Err(Refusal::unsupported(format!(
+            "{field}: is not supported in a job: it has no machine of its own"
+        )));
     }
     let Some(security) = &spec.security_context else { return Ok(()) };
     // Of a job's user the site decides, and it is never root unless the site says so.
     let given = fields(security);
     match given.iter().find(|field| *field != "runAsNonRoot") {
-        Some(field) => {
-            Err(Refusal::unsupported(format!("spec.securityContext.{field}: the site decides who a job runs as")))
-        }
+        Some(field) => Err(Refusal::unsupported(format!(
+            "spec.securityContext.{field}: the site decides who a job runs as"
+        ))),
         None => Ok(()),
     }
 }
@@ -101,16 +105,23 @@ fn of_container(container: &Container, site: &SiteConfig) -> Result<(), Refusal>
         ("volumeDevices", container.volume_devices.as_ref().is_some_and(|list| !list.is_empty())),
         ("stdin", container.stdin == Some(true)),
         ("tty", container.tty == Some(true)),
-        ("ports.hostPort", container.ports.iter().flatten().any(|port| port.host_port.is_some_and(|port| port > 0))),
+        (
+            "ports.hostPort",
+            container.ports.iter().flatten().any(|port| port.host_port.is_some_and(|port| port > 0)),
+        ),
     ];
     if let Some((field, _)) = probes.iter().find(|(_, is_asked)| *is_asked) {
         return Err(Refusal::container(container, &format!("{field}: is not supported in a job")));
     }
     if let Some(security) = &container.security_context {
         let given = fields(security);
-        let is_met = |field: &&String| matches!(field.as_str(), "runAsNonRoot" | "capabilities" | "privileged");
+        let is_met =
+            |field: &&String| matches!(field.as_str(), "runAsNonRoot" | "capabilities" | "privileged");
         if let Some(field) = given.iter().find(|field| !is_met(field)) {
-            return Err(Refusal::container(container, &format!("securityContext.{field}: cannot be enforced in a job")));
+            return Err(Refusal::container(
+                container,
+                &format!("securityContext.{field}: cannot be enforced in a job"),
+            ));
         }
         let adds = security.capabilities.as_ref().and_then(|list| list.add.as_ref());
         if security.privileged == Some(true) || adds.is_some_and(|list| !list.is_empty()) {
@@ -126,11 +137,13 @@ fn of_container(container: &Container, site: &SiteConfig) -> Result<(), Refusal>
             || mount.mount_propagation.as_deref().is_some_and(|way| way != "None")
             || mount.recursive_read_only.as_deref().is_some_and(|way| way != "Disabled");
         if is_odd {
-            let what = format!("volumeMounts[{}]: only mountPath, subPath and readOnly are supported", mount.name);
+            let what =
+                format!("volumeMounts[{}]: only mountPath, subPath and readOnly are supported", mount.name);
             return Err(Refusal::container(container, &what));
         }
         let leads_out = |path: &str| path.split('/').any(|part| part == "..");
-        let has_odd_letters = |path: &str| path.chars().any(|c| c.is_control() || matches!(c, ':' | ',' | '"' | '\\'));
+        let has_odd_letters =
+            |path: &str| path.chars().any(|c| c.is_control() || matches!(c, ':' | ',' | '"' | '\\'));
         let sub = mount.sub_path.as_deref().unwrap_or_default();
         if !mount.mount_path.starts_with('/')
             || leads_out(&mount.mount_path)
@@ -139,7 +152,10 @@ fn of_container(container: &Container, site: &SiteConfig) -> Result<(), Refusal>
             || has_odd_letters(&mount.mount_path)
             || has_odd_letters(sub)
         {
-            return Err(Refusal::container(container, &format!("volumeMounts[{}]: not a path that can be mounted", mount.name)));
+            return Err(Refusal::container(
+                container,
+                &format!("volumeMounts[{}]: not a path that can be mounted", mount.name),
+            ));
         }
     }
     if site.containers == ContainerRuntime::None {
@@ -151,7 +167,10 @@ fn of_container(container: &Container, site: &SiteConfig) -> Result<(), Refusal>
             .collect();
         let within = |path: &&&str| paths.iter().any(|other| path.starts_with(&format!("{other}/")));
         if let Some(path) = paths.iter().find(within) {
-            return Err(Refusal::container(container, &format!("volumeMounts: {path} is within another volume")));
+            return Err(Refusal::container(
+                container,
+                &format!("volumeMounts: {path} is within another volume"),
+            ));
         }
     }
     Ok(())
@@ -198,7 +217,9 @@ fn of_volume(volume: &Volume, site: &SiteConfig) -> Result<(), Refusal> {
     if volume.config_map.is_some() || volume.secret.is_some() || volume.downward_api.is_some() {
         return Ok(());
     }
-    refused("only configMap, secret, downwardAPI, projected, emptyDir and mapped hostPath volumes reach a site")
+    refused(
+        "only configMap, secret, downwardAPI, projected, emptyDir and mapped hostPath volumes reach a site",
+    )
 }
 
 /// The token that every pod is given unasked. It is not handed to a batch system.
@@ -218,7 +239,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn refused(spec: Value) -> Option<String> {
-        let site = SiteConfig::parse("dataRoot: /s\nnamespaces: {a: {}}\nhostPaths: [/scratch/data]\n").expect("a site");
+        let site = SiteConfig::parse("dataRoot: /s\nnamespaces: {a: {}}\nhostPaths: [/scratch/data]\n")
+            .expect("a site");
         let mut spec = spec;
         if spec.get("containers").is_none() {
             spec["containers"] = json!([{"name": "c", "command": ["true"]}]);
@@ -246,7 +268,10 @@ mod tests {
             (json!({"runtimeClassName": "kata"}), "spec.runtimeClassName"),
             (json!({"securityContext": {"runAsUser": 0}}), "spec.securityContext.runAsUser"),
             (json!({"securityContext": {"fsGroup": 5}}), "spec.securityContext.fsGroup"),
-            (json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}), "volume v: only"),
+            (
+                json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}),
+                "volume v: only",
+            ),
             (json!({"volumes": [{"name": "v", "hostPath": {"path": "/etc"}}]}), "hostPath /etc"),
             (json!({"volumes": [{"name": "v", "hostPath": {"path": "/scratch/data/../x"}}]}), "hostPath"),
             (json!({"volumes": [{"name": "v", "hostPath": {"path": "/scratch/database"}}]}), "hostPath"),
@@ -269,7 +294,10 @@ mod tests {
 
     #[test]
     fn containers_ask_for_nothing_that_a_job_cannot_give() {
-        assert_eq!(of_c(json!({"securityContext": {"runAsNonRoot": true, "capabilities": {"drop": ["ALL"]}}})), None);
+        assert_eq!(
+            of_c(json!({"securityContext": {"runAsNonRoot": true, "capabilities": {"drop": ["ALL"]}}})),
+            None
+        );
         for (container, said) in [
             (json!({"livenessProbe": {"exec": {"command": ["true"]}}}), "livenessProbe"),
             (json!({"lifecycle": {"preStop": {"exec": {"command": ["true"]}}}}), "lifecycle"),

@@ -68,7 +68,12 @@ pub fn parse_comment(comment: &str) -> Option<(&str, &str)> {
 }
 
 /// Makes it, or says why the pod cannot be a job here.
-pub fn render(pod: &Pod, data: &PodData, site: &SiteConfig, place: JobPlace<'_>) -> Result<Rendered, Refusal> {
+pub fn render(
+    pod: &Pod,
+    data: &PodData,
+    site: &SiteConfig,
+    place: JobPlace<'_>,
+) -> Result<Rendered, Refusal> {
     refusal::check(pod, site)?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let identity = site.identity(namespace).cloned().unwrap_or_default();
@@ -83,8 +88,14 @@ pub fn render(pod: &Pod, data: &PodData, site: &SiteConfig, place: JobPlace<'_>)
     let own = |container: &str| own_variables(site, &folder, container);
     let Contents { env, mounts, files, folders } = contents::of(pod, data, place.node_name, own)?;
     let hints = hints(&root, place.mark);
-    let mut made =
-        Rendered { hints: hints.clone(), folder: folder.clone(), script: String::new(), files, folders, links: Vec::new() };
+    let mut made = Rendered {
+        hints: hints.clone(),
+        folder: folder.clone(),
+        script: String::new(),
+        files,
+        folders,
+        links: Vec::new(),
+    };
     for name in ["enter", "volumes", "work", "logs", "times"] {
         made.folders.push(name.to_owned());
     }
@@ -116,7 +127,11 @@ pub fn render(pod: &Pod, data: &PodData, site: &SiteConfig, place: JobPlace<'_>)
         let (command, source) = job.command(container, &variables)?;
         code = code.or(source);
         let enter = job.enter(container, &variables, &mounted)?;
-        made.files.push(JobFile { path: format!("enter/{}", container.name), mode: 0o600, content: enter.into_bytes() });
+        made.files.push(JobFile {
+            path: format!("enter/{}", container.name),
+            mode: 0o600,
+            content: enter.into_bytes(),
+        });
         if site.containers == ContainerRuntime::None {
             made.links.extend(links(&folder, &container.name, &mounted));
         }
@@ -143,7 +158,17 @@ pub fn render(pod: &Pod, data: &PodData, site: &SiteConfig, place: JobPlace<'_>)
 
 /// What a job's folder has already.
 const RESERVED: [&str; 11] = [
-    "script", "enter", "volumes", "work", "logs", "times", "journal", "claim", "jobid", "submitting", "roots",
+    "script",
+    "enter",
+    "volumes",
+    "work",
+    "logs",
+    "times",
+    "journal",
+    "claim",
+    "jobid",
+    "submitting",
+    "roots",
 ];
 
 /// Variables that every container has beside its own.
@@ -172,7 +197,12 @@ fn heading(pod: &Pod, name: &str, comment: &str, folder: &str, options: &Options
     for (option, value) in options {
         let _ = writeln!(script, "#SBATCH --{option}={value}");
     }
-    let _ = write!(script, "# Pod {} of namespace {}.\n", text(&pod.metadata.name), text(&pod.metadata.namespace));
+    let _ = write!(
+        script,
+        "# Pod {} of namespace {}.\n",
+        text(&pod.metadata.name),
+        text(&pod.metadata.namespace)
+    );
     script
 }
 
@@ -214,7 +244,8 @@ impl Job<'_> {
         let path = command.get(1).cloned().unwrap_or_default();
         let name = path.rsplit('/').next().unwrap_or_default();
         let Some(code) = annotation(self.pod, SLURM_CODE) else {
-            let what = format!("{path}: its source did not come with the job: apply it with minik8s' kubectl");
+            let what =
+                format!("{path}: its source did not come with the job: apply it with minik8s' kubectl");
             return Err(Refusal::annotation(SLURM_CODE, &what));
         };
         if !is_word(name) {
@@ -315,15 +346,23 @@ impl Job<'_> {
         all.push(quoted(&image));
         if container.command.as_ref().is_none_or(Vec::is_empty) {
             // The image says what runs, unless somebody else asks for a program.
-            let run: Vec<String> =
-                all.iter().enumerate().map(|(at, word)| if at == 1 { "run".into() } else { word.clone() }).collect();
+            let run: Vec<String> = all
+                .iter()
+                .enumerate()
+                .map(|(at, word)| if at == 1 { "run".into() } else { word.clone() })
+                .collect();
             return Ok(format!("exec {} \"$@\"\n", run.join(" ")));
         }
         Ok(format!("exec {} \"$@\"\n", all.join(" ")))
     }
 
     /// What starts a container's tasks.
-    fn launcher(&self, tasks: u64, mounts: &[MountedVolume], container: &Container) -> Result<String, Refusal> {
+    fn launcher(
+        &self,
+        tasks: u64,
+        mounts: &[MountedVolume],
+        container: &Container,
+    ) -> Result<String, Refusal> {
         let is_pyxis = self.site.containers == ContainerRuntime::Pyxis
             && container.image.as_deref() != Some(SLURM_NO_IMAGE);
         if tasks <= 1 && !is_pyxis {

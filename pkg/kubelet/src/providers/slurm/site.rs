@@ -44,8 +44,9 @@ pub struct SiteConfig {
     /// Lines of bash that every job begins with, such as `module load cuda`.
     #[serde(default)]
     pub preamble: String,
-    /// How a source is compiled and run, by the ending of its name: `{source}` and `{program}` are filled in.
-    #[serde(default = "default_compilers")]
+    /// How a source is compiled and run, by the ending of its name, beside the usual ways: `{source}` and `{program}` are
+    /// filled in.
+    #[serde(default)]
     pub compilers: BTreeMap<String, String>,
     /// How commands are run as another user: `{user}` is filled in.
     #[serde(default = "default_become")]
@@ -149,14 +150,19 @@ impl SiteConfig {
 
     /// Reads a text.
     pub fn parse(text: &str) -> Result<SiteConfig, String> {
-        let site: SiteConfig = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        let mut site: SiteConfig = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        let own = std::mem::replace(&mut site.compilers, default_compilers());
+        site.compilers.extend(own);
         site.check()?;
         Ok(site)
     }
 
     fn check(&self) -> Result<(), String> {
         let is_plain_path = |path: &str| {
-            path.starts_with('/') && !path.contains("/../") && !path.ends_with("/..") && path.chars().all(is_path)
+            path.starts_with('/')
+                && !path.contains("/../")
+                && !path.ends_with("/..")
+                && path.chars().all(is_path)
         };
         if !is_plain_path(&self.data_root.replace("{user}", "user")) {
             return Err(format!(
@@ -172,7 +178,9 @@ impl SiteConfig {
         users.sort_unstable();
         users.dedup();
         if users.len() > 1 && !self.data_root.contains("{user}") {
-            return Err("dataRoot: has no {user}, and namespaces run as several users: /scratch/{user}/pods".into());
+            return Err(
+                "dataRoot: has no {user}, and namespaces run as several users: /scratch/{user}/pods".into()
+            );
         }
         for (namespace, identity) in &self.namespaces {
             for (field, value) in
@@ -240,8 +248,23 @@ fn default_gpus() -> BTreeMap<String, String> {
 
 fn default_flags() -> Vec<String> {
     let flags = [
-        "time", "time-min", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-task", "cpus-per-gpu", "mincpus", "nodes",
-        "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "partition", "constraint",
+        "time",
+        "time-min",
+        "mem",
+        "mem-per-cpu",
+        "mem-per-gpu",
+        "cpus-per-task",
+        "cpus-per-gpu",
+        "mincpus",
+        "nodes",
+        "ntasks",
+        "ntasks-per-node",
+        "gres",
+        "gpus",
+        "gpus-per-node",
+        "gpus-per-task",
+        "partition",
+        "constraint",
     ];
     flags.map(str::to_owned).to_vec()
 }

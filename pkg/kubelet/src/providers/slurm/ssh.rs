@@ -37,7 +37,11 @@ pub struct SshDoor {
 
 impl SshDoor {
     /// Not connected yet. What an earlier program left in the folder is ended.
-    pub async fn new(config: SshConfig, env: Vec<(String, String)>, folder: &Path) -> std::io::Result<SshDoor> {
+    pub async fn new(
+        config: SshConfig,
+        env: Vec<(String, String)>,
+        folder: &Path,
+    ) -> std::io::Result<SshDoor> {
         tokio::fs::create_dir_all(folder).await?;
         let mut entries = tokio::fs::read_dir(folder).await?;
         while let Some(entry) = entries.next_entry().await? {
@@ -89,7 +93,12 @@ impl Door for SshDoor {
         let session = self.session().await?;
         let mut command = Command::new("ssh");
         // Without the kept connection nothing is run: a new one would not know what this one was told.
-        command.arg("-S").arg(session.control_socket()).args(["-o", "BatchMode=yes", "-o", "ProxyCommand=false"]);
+        command.arg("-S").arg(session.control_socket()).args([
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ProxyCommand=false",
+        ]);
         command.arg(if tty { "-tt" } else { "-T" });
         let mut line = String::from("env");
         for (name, value) in &self.env {

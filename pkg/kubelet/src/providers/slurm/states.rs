@@ -100,7 +100,8 @@ mod tests {
              PREEMPTED Failed, RUNNING Running, RESV_DEL_HOLD Waiting, REQUEUE_FED Waiting, REQUEUE_HOLD Waiting, \
              REQUEUED Waiting, RESIZING Running, REVOKED Failed, SIGNALING Running, SPECIAL_EXIT Waiting, \
              STAGE_OUT Running, STOPPED Running, SUSPENDED Running, TIMEOUT Failed";
-        let said: Vec<String> = STATES.iter().map(|state| format!("{} {:?}", state.name, state.stage)).collect();
+        let said: Vec<String> =
+            STATES.iter().map(|state| format!("{} {:?}", state.name, state.stage)).collect();
         assert_eq!(said.join(", "), expected);
         for state in &STATES {
             assert_eq!(JobState::parse(state.name), Some(state));

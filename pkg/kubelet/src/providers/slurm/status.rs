@@ -32,6 +32,8 @@ pub struct Known<'a> {
     pub row: Option<&'a Row>,
     /// Why it is not submitted yet, if something is in the way.
     pub trouble: Option<&'a str>,
+    /// Its pod was deleted: it will not run again.
+    pub is_ending: bool,
 }
 
 /// Works it out. `before` is what was said last: times of conditions go on from there.
@@ -128,7 +130,10 @@ impl<'a> Found<'a> {
             ready: is_ready,
             restart_count: self.restarts,
             started: Some(state.running.is_some()),
-            last_state: earlier.map(|terminated| ContainerState { terminated: Some(terminated), ..ContainerState::default() }),
+            last_state: earlier.map(|terminated| ContainerState {
+                terminated: Some(terminated),
+                ..ContainerState::default()
+            }),
             state: Some(state),
             ..ContainerStatus::default()
         }
@@ -139,7 +144,12 @@ impl<'a> Found<'a> {
     }
 
     fn state(&self, run: ContainerRun, id: &Option<String>) -> ContainerState {
-        if let Some((at, code)) = run.end {
+        // One that was told to end runs, for people, until it is known that it is not to run again.
+        let may_run_again = run.was_told
+            && !self.known.is_ending
+            && self.end.is_none()
+            && !self.run.is_some_and(|run| run.done.is_some());
+        if let Some((at, code)) = run.end.filter(|_| !may_run_again) {
             let reason = self.end.as_ref().filter(|_| code != 0).map(|end| end.state.reason);
             let output = self.end.as_ref().map(|end| end.output.as_str()).filter(|text| !text.is_empty());
             let ended = terminated(code, reason, output, run.start, Some(at), id.clone());
@@ -195,7 +205,7 @@ impl<'a> Found<'a> {
             status.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
         });
         match self.stage() {
-            Stage::Running if has_begun || init.is_empty() && self.run.is_some() => "Running",
+            Stage::Running if has_begun => "Running",
             _ => "Pending",
         }
     }
@@ -207,7 +217,8 @@ impl<'a> Found<'a> {
         }
         let Some(job) = self.known.record.job() else { return (None, None) };
         if let Some(end) = &self.end {
-            let reason = if end.state.stage == Stage::Failed { Some(end.state.reason.to_owned()) } else { None };
+            let reason =
+                if end.state.stage == Stage::Failed { Some(end.state.reason.to_owned()) } else { None };
             let output = if end.output.is_empty() { String::new() } else { format!(": {}", end.output) };
             return (reason, Some(format!("SLURM job {job} ended as {}{output}", end.state.name)));
         }
@@ -248,8 +259,15 @@ fn end(known: Known<'_>) -> Option<End> {
     let second = |second: Option<i64>| second.and_then(|second| Timestamp::from_second(second).ok());
     if let Some(LastWord { state, exit_code, start, end, output, .. }) = &known.record.last_word {
         let state = JobState::parse(state)?;
-        let exit_code = if state.stage == Stage::Failed && *exit_code == 0 { state.exit_code } else { *exit_code };
-        return Some(End { state, exit_code, start: second(*start), at: second(*end), output: output.clone() });
+        let exit_code =
+            if state.stage == Stage::Failed && *exit_code <= 0 { state.exit_code } else { *exit_code };
+        return Some(End {
+            state,
+            exit_code,
+            start: second(*start),
+            at: second(*end),
+            output: output.clone(),
+        });
     }
     None
 }
@@ -272,7 +290,9 @@ fn conditions(
     };
     let (is_submitted, why, words) = match &found.known.record.submission {
         Submission::Submitted(job) => (true, None, Some(format!("SLURM job {job}"))),
-        Submission::Intended => (false, Some("Submitting".to_owned()), found.known.trouble.map(str::to_owned)),
+        Submission::Intended => {
+            (false, Some("Submitting".to_owned()), found.known.trouble.map(str::to_owned))
+        }
         Submission::Refused { reason, message } => (false, Some(reason.clone()), Some(message.clone())),
     };
     let is_said = |holds: bool, why: Option<&str>| (!holds).then(|| why.map(str::to_owned)).flatten();
@@ -290,7 +310,8 @@ fn conditions(
         theirs.filter(|condition| !own.contains_key(condition.type_.as_str())).cloned().collect();
     for (type_, holds, reason, message) in list {
         let said = if holds { "True" } else { "False" };
-        let last = before.or(pod.status.as_ref()).into_iter().flat_map(|status| status.conditions.iter().flatten());
+        let last =
+            before.or(pod.status.as_ref()).into_iter().flat_map(|status| status.conditions.iter().flatten());
         let mut last = last.filter(|condition| condition.type_ == type_ && condition.status == said);
         let since = last.next().and_then(|condition| condition.last_transition_time.clone());
         conditions.push(PodCondition {

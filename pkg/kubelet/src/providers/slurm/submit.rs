@@ -94,7 +94,9 @@ impl SlurmNode {
                 if !again {
                     match self.site.trace(record.user.as_deref(), &record.folder()).await {
                         Ok(Trace::Job(job)) => return self.submitted(&pod, record, job, ""),
-                        Ok(Trace::Begun) => return self.look_for(&pod, record, "an earlier kubelet had begun").await,
+                        Ok(Trace::Begun) => {
+                            return self.look_for(&pod, record, "an earlier kubelet had begun").await;
+                        }
                         Ok(Trace::Nothing) => {}
                         Err(error) => return unready(crate::error::chain(&error)),
                     }
@@ -225,7 +227,9 @@ impl SlurmNode {
             Submission::Refused { reason: refusal.reason.to_owned(), message: refusal.message.clone() };
         match self.keep(Record { submission, ..record }) {
             Ok(()) => Next::Settled,
-            Err(error) => Next::Again { nothing_came: true, why: format!("write down that it is refused: {error}") },
+            Err(error) => {
+                Next::Again { nothing_came: true, why: format!("write down that it is refused: {error}") }
+            }
         }
     }
 

@@ -127,7 +127,8 @@ async fn has_ended(node: &SlurmNode, record: &Record, container: &str, restart: 
             let table = node.table.lock();
             table.get(&record.uid).is_some_and(|entry| {
                 let run = entry.journal.runs.get(&restart);
-                let ended = run.and_then(|run| run.containers.get(container)).is_some_and(|run| run.end.is_some());
+                let ended =
+                    run.and_then(|run| run.containers.get(container)).is_some_and(|run| run.end.is_some());
                 let is_last = entry.journal.last().is_none_or(|(last, _)| last <= restart);
                 !ended && is_last && !entry.is_over() && !entry.finished
             })
