@@ -53,6 +53,7 @@ mod nodes;
 pub mod openapi;
 pub mod patch;
 mod peers;
+mod publish;
 mod quota;
 pub mod registry;
 pub mod request;

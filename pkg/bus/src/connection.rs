@@ -65,6 +65,9 @@ pub enum RedisError {
     /// The certificates of authorities cannot be used.
     #[error("TLS with Redis: {0}")]
     Tls(String),
+    /// A file that is needed to be let in.
+    #[error("{0}")]
+    File(String),
     /// The password cannot be had.
     #[error("the password for Redis: {0}")]
     Password(String),
@@ -178,10 +181,9 @@ async fn connect(server: &RedisServer, login: &Login) -> Result<Connection, Redi
 }
 
 fn connector(login: &Login) -> Result<TlsConnector, RedisError> {
-    let pem = login
-        .authorities
-        .as_deref()
-        .ok_or_else(|| RedisError::Tls("--redis-cafile is missing: which CA has signed its certificate?".into()))?;
+    let pem = login.authorities.as_deref().ok_or_else(|| {
+        RedisError::Tls("--redis-cafile is missing: which CA has signed its certificate?".into())
+    })?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
         let certificate = certificate.map_err(|error| RedisError::Tls(error.to_string()))?;

@@ -24,7 +24,7 @@ pub use channel::Channel;
 pub use connection::{Connection, Login, Reader, RedisError, Writer};
 pub use message::{Garbled, Message, MessageType};
 pub use resp::{Reply, command};
-pub use server::{RedisFlags, RedisServer};
+pub use server::{RedisConfig, RedisFlags, RedisServer};
 pub use users::{COMPONENTS, EVERY_NODE, Permission, RedisUser, node_user, password_hash};
 
 use std::time::Duration;

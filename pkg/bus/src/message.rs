@@ -41,8 +41,7 @@ impl MessageType {
     }
 
     fn parse(text: &str) -> Option<MessageType> {
-        let all =
-            [MessageType::Added, MessageType::Modified, MessageType::Deleted, MessageType::Bookmark];
+        let all = [MessageType::Added, MessageType::Modified, MessageType::Deleted, MessageType::Bookmark];
         all.into_iter().find(|known| known.as_str() == text)
     }
 }

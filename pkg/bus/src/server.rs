@@ -1,8 +1,9 @@
 //! Where Redis is, and the flags that say so, the same for every program.
 
 use crate::channel::is_name;
+use crate::connection::{Login, RedisError};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 const PORT: u16 = 6379;
@@ -22,6 +23,39 @@ pub struct RedisFlags {
     /// The CA of that Redis' certificate, for rediss://; the cluster's own where the program knows it.
     #[arg(long, requires = "redis_url", value_name = "FILE")]
     pub redis_cafile: Option<PathBuf>,
+}
+
+/// A Redis, and by which files it lets us in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisConfig {
+    /// Where it is.
+    pub server: RedisServer,
+    /// The file with our password.
+    pub password_file: Option<PathBuf>,
+    /// The authority that has signed its certificate.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl RedisFlags {
+    /// What they mean; nothing where there is no Redis.
+    pub fn config(self) -> Option<RedisConfig> {
+        let (password_file, ca_file) = (self.redis_password_file, self.redis_cafile);
+        self.redis_url.map(|server| RedisConfig { server, password_file, ca_file })
+    }
+}
+
+impl RedisConfig {
+    /// Who we are there. Files are read anew each time, since others may have written them.
+    pub fn login(&self) -> Result<Login, RedisError> {
+        let read = |path: &Path| {
+            let failed = |error| RedisError::File(format!("read {}: {error}", path.display()));
+            std::fs::read_to_string(path).map_err(failed)
+        };
+        let password = self.password_file.as_deref().map(read).transpose()?;
+        let authorities = self.ca_file.as_deref().map(read).transpose()?;
+        let password = password.map(|password| password.trim_end().to_owned());
+        Ok(Login { user: self.server.user.clone(), password, authorities })
+    }
 }
 
 /// A Redis, and whose channels there are ours.
@@ -58,7 +92,7 @@ impl FromStr for RedisServer {
             Some((user, place)) => (Some(user.to_owned()), place),
             None => (None, authority),
         };
-        // Users are called as the API calls them, such as system:kube-scheduler; a password is not a part of a name.
+        // Users are called so: minik8s:kube-scheduler. A password is not a part of a name.
         if user.as_ref().is_some_and(|user| user.is_empty() || user.starts_with(':')) {
             return Err(BadUrl("it has a password, which belongs into --redis-password-file"));
         }
@@ -108,7 +142,10 @@ mod tests {
             assert_eq!(expected.parse(), Ok(server));
         };
         check("redis://127.0.0.1", "redis://127.0.0.1:6379/minik8s");
-        check("rediss://system:kube-scheduler@cache.example.com:6380/blue", "rediss://system:kube-scheduler@cache.example.com:6380/blue");
+        check(
+            "rediss://blue:kube-scheduler@cache.example.com:6380/blue",
+            "rediss://blue:kube-scheduler@cache.example.com:6380/blue",
+        );
         check("redis://[fd00::1]:1", "redis://[fd00::1]:1/minik8s");
     }
 

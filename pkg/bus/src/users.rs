@@ -1,10 +1,10 @@
-//! Redis' users: one for each program and each node, under the name that the API knows them by.
+//! Redis' users: one for each program and each node of a cluster.
 //!
 //! ```text
-//! system:apiserver                   publishes, makes the others
-//! system:kube-controller-manager     hears of everything
-//! system:kube-scheduler …            hears of what it reads
-//! system:node:worker-1               hears of its own pods, itself, and what every node may read
+//! minik8s:kube-apiserver             publishes, makes the users of nodes
+//! minik8s:kube-controller-manager    hears of everything
+//! minik8s:kube-scheduler …           hears of what it reads
+//! minik8s:node:worker-1              hears of its own pods, itself, and what every node may read
 //! ```
 //!
 //! Redis only ever learns a password's hash. Patterns are not used by anybody: a user may subscribe to these channels by name, and
@@ -43,10 +43,10 @@ const KNATIVE: &[&str] = &["functions.minik8s.io", "pods"];
 
 /// The programs of a control plane: their users, and what each may do.
 pub const COMPONENTS: &[(&str, Permission)] = &[
-    ("system:apiserver", Permission::Publish),
-    ("system:kube-controller-manager", Permission::HearAll),
-    ("system:kube-scheduler", Permission::Hear(SCHEDULER)),
-    ("system:knative", Permission::Hear(KNATIVE)),
+    ("kube-apiserver", Permission::Publish),
+    ("kube-controller-manager", Permission::HearAll),
+    ("kube-scheduler", Permission::Hear(SCHEDULER)),
+    ("knative", Permission::Hear(KNATIVE)),
 ];
 
 /// What a user may do.
@@ -82,13 +82,13 @@ impl RedisUser {
         let all = format!("&{cluster}:*");
         let (commands, channels) = match permission {
             Permission::Publish => {
-                let commands = vec!["+publish", "+ping", "+acl|setuser", "+acl|deluser", "+acl|users", "+acl|list"];
+                let commands = vec!["+publish", "+ping", "+acl|setuser", "+acl|deluser", "+acl|users"];
                 (commands, vec![all])
             }
             Permission::HearAll => (hears(), vec![all]),
             Permission::Hear(resources) => (hears(), channels_of(resources, cluster)),
         };
-        RedisUser { name: name.to_owned(), password_hash, commands, channels }
+        RedisUser { name: format!("{cluster}:{name}"), password_hash, commands, channels }
     }
 
     /// A node: its kubelet and its kube-proxy. None if it has a name that Redis could take for a pattern.
@@ -98,7 +98,7 @@ impl RedisUser {
         for channel in own {
             channels.push(format!("&{}", channel?.name(cluster)));
         }
-        Some(RedisUser { name: node_user(node), password_hash, commands: hears(), channels })
+        Some(RedisUser { name: node_user(cluster, node), password_hash, commands: hears(), channels })
     }
 
     /// The command that makes Redis know it so, whatever it knew before.
@@ -118,9 +118,9 @@ impl RedisUser {
     }
 }
 
-/// What a node is called, as the API calls it.
-pub fn node_user(node: &str) -> String {
-    format!("system:node:{node}")
+/// What a node is called.
+pub fn node_user(cluster: &str, node: &str) -> String {
+    format!("{cluster}:node:{node}")
 }
 
 fn hears() -> Vec<&'static str> {
@@ -140,9 +140,12 @@ mod tests {
     fn a_node_hears_of_its_own_and_of_what_all_may_read() {
         let user = RedisUser::node("n1", "blue", password_hash("secret")).expect("a good name");
         let line = user.line();
-        assert!(line.starts_with("user system:node:n1 reset on #2bb80d537b1da3e38bd30361aa855686bde0eacd"), "{line}");
+        assert!(
+            line.starts_with("user blue:node:n1 reset on #2bb80d537b1da3e38bd30361aa855686bde0eacd"),
+            "{line}"
+        );
         assert!(line.contains(" &blue:node:n1:pods ") && line.contains(" &blue:all:services "), "{line}");
-        for forbidden in ["all:pods", "secrets", "publish", "*", "node:n2", "@", "secret "] {
+        for forbidden in ["all:pods", "secrets", "publish", "*", "node:n2:", "@", "secret "] {
             assert!(!line.contains(forbidden), "{forbidden} in {line}");
         }
         assert_eq!(RedisUser::node("*", "blue", String::new()), None);
@@ -152,7 +155,7 @@ mod tests {
     fn only_the_apiserver_publishes() {
         for (name, permission) in COMPONENTS {
             let line = RedisUser::component(name, *permission, "blue", password_hash("a")).line();
-            assert_eq!(line.contains("+publish"), *name == "system:apiserver", "{line}");
+            assert_eq!(line.contains("+publish"), *name == "kube-apiserver", "{line}");
             assert!(!line.contains("secrets"), "{line}");
         }
     }

@@ -3,7 +3,7 @@
 use crate::metrics::Metrics;
 use crate::tls::Files;
 use clap::Parser;
-use client::{LeaderConfig, LeaderFlags};
+use client::{LeaderConfig, LeaderFlags, RedisConfig, RedisFlags};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -23,6 +23,8 @@ pub struct Flags {
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     leader: LeaderFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
     /// The certificate to show to callers.
     #[arg(long)]
     tls_cert_file: PathBuf,
@@ -60,6 +62,8 @@ pub struct Flags {
 pub struct Config {
     /// How to reach the apiserver.
     pub kubeconfig: Option<PathBuf>,
+    /// Where changes are heard of, beside the apiserver.
+    pub redis: Option<RedisConfig>,
     /// Which of several leads.
     pub leader: LeaderConfig,
     /// What is shown to callers.
@@ -76,6 +80,7 @@ impl From<Flags> for Config {
     fn from(flags: Flags) -> Config {
         Config {
             kubeconfig: flags.kubeconfig,
+            redis: flags.redis.config(),
             leader: flags.leader.config(LEASE),
             files: Files {
                 certificate: flags.tls_cert_file,

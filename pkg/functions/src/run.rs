@@ -8,7 +8,7 @@ use crate::fleet::Fleet;
 use crate::pod::{FUNCTION, PodKey};
 use crate::tls::{Tls, is_front_proxy};
 use axum::Router;
-use client::{ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder};
+use client::{Bus, ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder, RedisIdentity};
 use daemon::{Connection, ConnectionLimits, Doors, Watched};
 use hyper::body::Incoming;
 use kube::Client;
@@ -111,7 +111,8 @@ impl Leading {
     }
 
     async fn lead(&self, shutdown: CancellationToken, drained: &CancellationToken) -> Result<(), Error> {
-        let informers = Informers::new(self.client.clone(), drained.clone());
+        let bus = Bus::of(self.config.redis.as_ref(), RedisIdentity::Files, drained);
+        let informers = Informers::new(self.client.clone(), drained.clone()).over(bus);
         let functions = informers.cache();
         let pods = informers.cache_labelled(FUNCTION);
         let host = self.ready_address.ip().to_string();

@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("knative-cmd", &["functions", "daemon"]),
     ("kubelet-cmd", &["kubelet", "daemon"]),
     ("kubeproxy-cmd", &["proxy", "daemon"]),
-    ("kubeadm-cmd", &["api", "cli", "client", "pki", "store", "kubelet", "daemon"]),
+    ("kubeadm-cmd", &["api", "bus", "cli", "client", "pki", "store", "kubelet", "daemon"]),
     ("kubectl-cmd", &["api", "cli", "client"]),
     (
         "minik8s-cmd",
@@ -47,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "testing",
         &[
             "api",
+            "bus",
             "store",
             "listwatch",
             "pki",
@@ -60,7 +61,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "bench",
-        &["api", "store", "listwatch", "pki", "apiserver", "client", "controllers", "scheduler", "testing"],
+        &[
+            "api",
+            "bus",
+            "store",
+            "listwatch",
+            "pki",
+            "apiserver",
+            "client",
+            "controllers",
+            "scheduler",
+            "testing",
+        ],
     ),
 ];
 
