@@ -41,6 +41,7 @@ bench: build test-packages ## print the tables of benchmarks (QUICK=1 less; PEER
 	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver \
 		$(if $(QUICK),--quick) $(if $(PEER),--peer-kubeconfig $(PEER)) $(if $(PEER_PID),--peer-pid $(PEER_PID))
 	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver $(if $(QUICK),--quick) hostile
+	$(STATIC) $(CARGO) run $(RELEASE) -p bench -- --apiserver $(BIN)/apiserver $(if $(QUICK),--quick) fanout
 	$(STATIC) $(CARGO) run $(RELEASE) -p scheduler --example schedule -- $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) run $(RELEASE) -p controllers --example converge -- $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example node -- $(BIN)/kubelet --shim $(BIN)/containerd-shim-minik8s-v1 \

@@ -10,6 +10,7 @@
 //!
 //! The load shares the machine with what it measures, so a figure says little alone and its ratio to others much.
 
+mod fanout;
 mod floor;
 mod hostile;
 mod http;
@@ -53,6 +54,8 @@ struct Flags {
 enum Part {
     /// Clients that mean no good: what others notice of them, and what they take.
     Hostile,
+    /// A change heard by many, over HTTP and over Redis.
+    Fanout,
     /// The server that does nothing: started by the benchmark itself.
     #[command(hide = true)]
     Floor {
@@ -95,6 +98,7 @@ fn main() -> Result<()> {
             let scale = if flags.quick { hostile::QUICK } else { hostile::FULL };
             runtime.block_on(hostile::measure(&flags.apiserver, scale))
         }
+        Some(Part::Fanout) => runtime.block_on(fanout::measure(&flags.apiserver, flags.quick)),
         None => runtime.block_on(measure(&flags)),
     }
 }

@@ -95,3 +95,53 @@ impl Etcd {
         self.process.pid()
     }
 }
+
+/// A Redis of our own, which lets everybody in.
+pub struct Redis {
+    process: Program,
+    port: Port,
+}
+
+impl Redis {
+    /// Starts one; `None` where it is not installed.
+    pub fn start() -> Result<Option<Redis>> {
+        let port = Port::reserve();
+        let mut command = Command::new("redis-server");
+        command
+            .args([
+                "--port",
+                &port.number().to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--maxclients",
+                "20000",
+            ])
+            .args(["--tcp-backlog", "1024"])
+            .stdout(Stdio::piped());
+        let is_missing = |error: &anyhow::Error| {
+            error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        let mut process = match Program::start(command) {
+            Err(error) if is_missing(&error) => return Ok(None),
+            other => other?,
+        };
+        let mut lines = BufReader::new(process.stdout().context("redis-server without stdout")?).lines();
+        if !lines.by_ref().map_while(Result::ok).any(|line| line.contains("Ready to accept")) {
+            bail!("redis-server ended before it served");
+        }
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Some(Redis { process, port }))
+    }
+
+    /// Where it is, as programs are told.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/bench", self.port.number())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+}

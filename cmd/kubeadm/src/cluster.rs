@@ -1,5 +1,6 @@
 //! What a cluster is told when it is made, and what its nodes must know of it.
 
+use crate::redis;
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -19,6 +20,8 @@ pub struct Cluster {
     pub service_cidrs: Vec<IpNet>,
     /// The domain of services' names.
     pub dns_domain: String,
+    /// What nodes are told of the cluster's Redis.
+    pub redis: Vec<String>,
 }
 
 impl Cluster {
@@ -69,7 +72,7 @@ impl Cluster {
 
     /// As upstream's ClusterConfiguration.
     pub fn to_yaml(&self) -> Result<String> {
-        let configuration = json!({
+        let mut configuration = json!({
             "apiVersion": "kubeadm.k8s.io/v1beta4",
             "kind": "ClusterConfiguration",
             "clusterName": "kubernetes",
@@ -80,6 +83,12 @@ impl Cluster {
                 "serviceSubnet": joined(&self.service_cidrs),
             },
         });
+        let arguments = self.redis.iter().filter_map(|argument| redis::is_for_nodes(argument));
+        let arguments: Vec<Value> =
+            arguments.map(|(name, value)| json!({"name": name, "value": value})).collect();
+        if !arguments.is_empty() {
+            configuration["apiServer"] = json!({"extraArgs": arguments});
+        }
         Ok(serde_saphyr::to_string(&configuration)?)
     }
 
@@ -97,11 +106,17 @@ impl Cluster {
             let parse = |range: &str| range.parse().with_context(|| format!("networking.{name}: {range:?}"));
             text(&["networking", name])?.split(',').map(parse).collect()
         };
+        let redis = value["apiServer"]["extraArgs"].as_array().into_iter().flatten().filter_map(|argument| {
+            let argument = format!("--{}={}", argument["name"].as_str()?, argument["value"].as_str()?);
+            redis::is_for_nodes(&argument).is_some().then_some(argument)
+        });
+        let redis = redis.collect();
         Ok(Cluster {
             endpoint: text(&["controlPlaneEndpoint"])?,
             pod_cidrs: ranges("podSubnet")?,
             service_cidrs: ranges("serviceSubnet")?,
             dns_domain: text(&["networking", "dnsDomain"])?,
+            redis,
         })
     }
 }
@@ -125,6 +140,10 @@ mod tests {
             ],
             service_cidrs: vec!["222.222.0.0/16".parse().expect("a range")],
             dns_domain: "cluster.local".into(),
+            redis: vec![
+                "--redis-url=rediss://192.0.2.1:6379/minik8s".into(),
+                "--redis-cafile=/ca.crt".into(),
+            ],
         };
         let text = cluster.to_yaml().expect("YAML");
         assert_eq!(Cluster::from_yaml(&text).expect("readable"), cluster);
@@ -140,6 +159,7 @@ mod tests {
                 pod_cidrs: parse(pods),
                 service_cidrs: parse(services),
                 dns_domain: "cluster.local".into(),
+                redis: Vec::new(),
             };
             let found = cluster.check().err().map(|error| error.to_string());
             match expected {

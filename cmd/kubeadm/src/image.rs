@@ -18,6 +18,9 @@ pub const PROGRAM: &str = "/minik8s";
 /// The image of etcd, made of Debian's program.
 pub const ETCD: &str = "minik8s.io/etcd:debian";
 
+/// The image of Redis, made of Debian's program.
+pub const REDIS: &str = "minik8s.io/redis:debian";
+
 /// A program to make an image of.
 pub struct Program<'a> {
     /// The program's file.

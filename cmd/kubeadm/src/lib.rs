@@ -26,6 +26,7 @@ mod node_name;
 mod objects;
 mod phases;
 mod preflight;
+mod redis;
 mod services;
 mod status;
 mod supervisor;
@@ -70,6 +71,8 @@ enum Command {
     /// Images on this machine.
     #[command(subcommand)]
     Image(commands::image::Command),
+    /// Print the commands that make this cluster's users at a Redis that somebody else runs.
+    RedisUsers(commands::redis_users::Flags),
     /// The configuration of a cluster.
     #[command(subcommand)]
     Config(commands::config::Command),
@@ -139,6 +142,7 @@ fn run(command: Command) -> Result<()> {
             Command::Backup(flags) => commands::backup::run(flags).await,
             Command::Restore(flags) => commands::backup::restore(flags).await,
             Command::Image(command) => commands::image::run(command).await,
+            Command::RedisUsers(flags) => commands::redis_users::run(flags).await,
             Command::Config(command) => commands::config::run(command).await,
             Command::Version(flags) => commands::version::run(&flags),
             Command::Completion { shell } => {

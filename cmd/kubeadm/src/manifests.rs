@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, joined};
 use crate::datastore::{Datastore, ETCD_URL, etcd_arguments};
+use crate::redis::{self, Redis};
 use crate::{image, layout};
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -18,11 +19,17 @@ pub struct ControlPlane {
     pub port: u16,
     /// Where objects are kept.
     pub datastore: Datastore,
+    /// Where changes are told, if anywhere.
+    pub redis: Option<Redis>,
     /// Further names for the serving certificate.
     pub names: Vec<String>,
 }
 
 impl ControlPlane {
+    fn redis_arguments(&self, component: &str) -> Vec<String> {
+        self.redis.as_ref().map(|redis| redis.arguments_of(component)).unwrap_or_default()
+    }
+
     /// The names and the address by which functions are called.
     pub fn activator_names(&self) -> Vec<String> {
         let service = "knative.kube-system.svc";
@@ -34,9 +41,12 @@ impl ControlPlane {
 
 /// All manifests: the file's name and its text.
 pub fn all(plane: &ControlPlane) -> Result<Vec<(String, String)>> {
-    let mut pods = vec![apiserver(plane), controller_manager(plane), scheduler(), knative(plane)];
+    let mut pods = vec![apiserver(plane), controller_manager(plane), scheduler(plane), knative(plane)];
     if plane.datastore == Datastore::Etcd {
         pods.push(etcd());
+    }
+    if plane.redis.as_ref().is_some_and(Redis::is_own) {
+        pods.push(redis());
     }
     pods.into_iter()
         .map(|pod| {
@@ -82,6 +92,11 @@ fn apiserver(plane: &ControlPlane) -> Value {
             }
         }
     }
+    command.extend(plane.redis_arguments("kube-apiserver"));
+    for (index, file) in plane.redis.iter().flat_map(Redis::foreign_files).enumerate() {
+        let name = format!("redis-{index}");
+        volumes.push((json!({"name": name, "hostPath": {"path": file, "type": "File"}}), file.clone(), true));
+    }
     let probe = |path: &str, seconds: i32, failures: i32| {
         json!({
             "httpGet": {
@@ -102,7 +117,7 @@ fn apiserver(plane: &ControlPlane) -> Value {
 fn controller_manager(plane: &ControlPlane) -> Value {
     let config = layout::etc("controller-manager.conf").display().to_string();
     let pki = layout::pki();
-    let command = [
+    let mut command = vec![
         "/controller-manager".to_owned(),
         format!("--kubeconfig={config}"),
         "--allocate-node-cidrs=true".to_owned(),
@@ -112,13 +127,15 @@ fn controller_manager(plane: &ControlPlane) -> Value {
         format!("--root-ca-file={}", pki.join("ca.crt").display()),
         "--use-service-account-credentials=true".to_owned(),
     ];
+    command.extend(plane.redis_arguments("kube-controller-manager"));
     let volumes = vec![program(), volume("kubernetes", layout::ETC, true)];
     pod("kube-controller-manager", image::OWN, &command, "25m", volumes)
 }
 
-fn scheduler() -> Value {
+fn scheduler(plane: &ControlPlane) -> Value {
     let config = layout::etc("scheduler.conf").display().to_string();
-    let command = ["/scheduler".to_owned(), format!("--kubeconfig={config}")];
+    let mut command = vec!["/scheduler".to_owned(), format!("--kubeconfig={config}")];
+    command.extend(plane.redis_arguments("kube-scheduler"));
     let volumes = vec![program(), volume("kubernetes", layout::ETC, true)];
     pod("kube-scheduler", image::OWN, &command, "25m", volumes)
 }
@@ -127,7 +144,7 @@ fn scheduler() -> Value {
 fn knative(plane: &ControlPlane) -> Value {
     let config = layout::etc("knative.conf").display().to_string();
     let pki = layout::pki();
-    let command = [
+    let mut command = vec![
         "/knative".to_owned(),
         format!("--kubeconfig={config}"),
         format!("--advertise-address={}", plane.advertise_address),
@@ -135,6 +152,7 @@ fn knative(plane: &ControlPlane) -> Value {
         format!("--tls-private-key-file={}", pki.join("knative.key").display()),
         format!("--requestheader-client-ca-file={}", pki.join("front-proxy-ca.crt").display()),
     ];
+    command.extend(plane.redis_arguments("knative"));
     let volumes = vec![program(), volume("kubernetes", layout::ETC, true)];
     pod("knative", image::OWN, &command, "25m", volumes)
 }
@@ -142,6 +160,11 @@ fn knative(plane: &ControlPlane) -> Value {
 fn etcd() -> Value {
     let command: Vec<String> = std::iter::once("/etcd".to_owned()).chain(etcd_arguments()).collect();
     pod("etcd", image::ETCD, &command, "50m", vec![volume("data", layout::ETCD, false)])
+}
+
+/// Who tells of changes. It keeps nothing, so it has no volume but its configuration.
+fn redis() -> Value {
+    pod("redis", image::REDIS, &redis::command(), "25m", vec![volume("kubernetes", layout::ETC, true)])
 }
 
 /// A volume, where it is mounted, and whether it can only be read.
@@ -193,6 +216,7 @@ fn pod(name: &str, image: &str, command: &[String], cpu: &str, volumes: Vec<Volu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bus::RedisFlags;
 
     fn plane(datastore: Datastore) -> ControlPlane {
         ControlPlane {
@@ -201,9 +225,11 @@ mod tests {
                 pod_cidrs: vec!["10.244.0.0/16".parse().expect("a range")],
                 service_cidrs: vec!["222.222.0.0/16".parse().expect("a range")],
                 dns_domain: "cluster.local".into(),
+                redis: Vec::new(),
             },
             advertise_address: [192, 0, 2, 1].into(),
             port: 6443,
+            redis: Redis::choose(RedisFlags::default(), datastore == Datastore::Etcd, [192, 0, 2, 1].into()),
             datastore,
             names: vec!["api.example.com".into()],
         }
@@ -224,7 +250,7 @@ mod tests {
         let embedded =
             ["kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "knative.yaml"];
         check(Datastore::Embedded, &embedded, &["--service-cluster-ip-range=222.222.0.0/16"]);
-        let with_etcd = [&embedded[..], &["etcd.yaml"]].concat();
+        let with_etcd = [&embedded[..], &["etcd.yaml", "redis.yaml"]].concat();
         check(Datastore::Etcd, &with_etcd, &["--etcd-servers=http://127.0.0.1:2379"]);
         let files = Some(["/e/ca".into(), "/e/cert".into(), "/e/key".into()]);
         let external =

@@ -140,10 +140,11 @@ pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
     if !node.taints.is_empty() {
         kubelet.push(format!("--register-with-taints={}", node.taints.join(",")));
     }
+    kubelet.extend(cluster.redis.iter().cloned());
     let own = std::fs::read_to_string(layout::KUBELET_DEFAULTS).unwrap_or_default();
     kubelet.extend(extra_arguments(&own));
     // kube-proxy reads what every node may read, as the node that it runs on.
-    let kubeproxy = vec![
+    let mut kubeproxy = vec![
         layout::PROGRAM.to_owned(),
         "kubeproxy".to_owned(),
         format!("--kubeconfig={}", config.display()),
@@ -152,6 +153,7 @@ pub fn services(cluster: &Cluster, node: &Node) -> Result<Vec<Service>> {
         format!("--service-cluster-ip-range={}", joined(&cluster.service_cidrs)),
         format!("--cluster-domain={}", cluster.dns_domain),
     ];
+    kubeproxy.extend(cluster.redis.iter().cloned());
     Ok(vec![
         Service { name: "kubelet".to_owned(), command: kubelet },
         Service { name: "kubeproxy".to_owned(), command: kubeproxy },

@@ -1,6 +1,7 @@
 //! What an apiserver is told when it starts. Flags become this; nothing else does.
 
 use crate::services::ServiceRanges;
+use bus::RedisConfig;
 use daemon::ConnectionLimits;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -22,6 +23,8 @@ pub struct Config {
     pub tls_sans: Vec<String>,
     /// etcd, where it is the store.
     pub etcd: Option<EtcdConfig>,
+    /// Where changes are told, for those who hear of them there.
+    pub redis: Option<RedisConfig>,
     /// Where ClusterIPs come from.
     pub service_cluster_ip_range: ServiceRanges,
     /// Where node ports come from.
@@ -92,6 +95,7 @@ impl Config {
             advertise_address: None,
             tls_sans: Vec::new(),
             etcd: None,
+            redis: None,
             service_cluster_ip_range: "10.96.0.0/12".parse().expect("a valid range"),
             service_node_port_range: 30000..=32767,
             kubelet_client: None,

@@ -82,6 +82,11 @@ impl ApiError {
             .about("", "", "")
     }
 
+    /// 404 with a sentence of its own.
+    pub fn not_found_text(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message)
+    }
+
     /// 404 for an object.
     pub fn not_found(kind: &api::Kind, name: &str) -> Self {
         let message = format!("{} {name:?} not found", kind.group_resource());

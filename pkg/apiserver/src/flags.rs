@@ -53,6 +53,8 @@ pub struct Flags {
     /// The key of that certificate.
     #[arg(long, requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
+    #[command(flatten)]
+    redis: bus::RedisFlags,
     /// Where ClusterIPs come from; a second range, of the other family, after a comma.
     #[arg(long, default_value = "10.96.0.0/12")]
     service_cluster_ip_range: ServiceRanges,
@@ -150,6 +152,7 @@ impl From<Flags> for Config {
             advertise_address: flags.advertise_address,
             tls_sans: flags.tls_san,
             etcd,
+            redis: flags.redis.config(),
             service_cluster_ip_range: flags.service_cluster_ip_range,
             kubelet_client: flags.kubelet_client_certificate.zip(flags.kubelet_client_key),
             kubelet_certificate_authority: flags.kubelet_certificate_authority,

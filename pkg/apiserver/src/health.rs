@@ -166,6 +166,9 @@ fn render_metrics(server: &Server) -> Answer {
     let mut text = String::new();
     server.metrics.render(&mut text);
     server.flows.render(&mut text);
+    if server.config.redis.is_some() {
+        server.publisher.render(&mut text);
+    }
     text.push_str("# HELP apiserver_request_total Requests by verb, resource and answer.\n# TYPE apiserver_request_total counter\n");
     text.push_str(&counts);
     text.push_str("# HELP apiserver_request_duration_seconds How long answers took.\n# TYPE apiserver_request_duration_seconds histogram\n");

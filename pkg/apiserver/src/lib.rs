@@ -52,6 +52,7 @@ pub mod negotiate;
 mod nodes;
 pub mod openapi;
 mod peers;
+mod publish;
 mod quota;
 pub mod registry;
 pub mod request;

@@ -146,7 +146,7 @@ async fn write_endpoints(server: &Server, addresses: &[IpAddr]) -> Result<()> {
 }
 
 /// Changes the object as `change` says, or creates it where there is none.
-async fn create_or(
+pub(crate) async fn create_or(
     server: &Server,
     resource: &Resource,
     namespace: &str,

@@ -14,10 +14,11 @@ use crate::identity::{self, Auth};
 use crate::metrics::ServerMetrics;
 use crate::nodes::Usages;
 use crate::openapi;
+use crate::publish::{NodePasswords, PublisherMetrics};
 use crate::registry::Registry;
 use crate::{
     account_tokens, aggregated_roles, apiservices, bootstrap, compaction, connections, crds, flowcontrol,
-    peers, reseal, storage,
+    peers, publish, reseal, storage,
 };
 use api::{Kind, Value};
 use parking_lot::Mutex;
@@ -60,6 +61,10 @@ pub struct Server {
     pub encoded: Arc<Budget>,
     /// Who encodes what is not small.
     pub workers: Workers,
+    /// What is counted of what is told over Redis.
+    pub publisher: Arc<PublisherMetrics>,
+    /// The passwords of nodes there.
+    pub node_passwords: NodePasswords,
     /// Which requests are worked on now, and which wait.
     pub flows: FlowControl,
     /// OpenAPI documents that were asked for.
@@ -149,6 +154,8 @@ pub async fn run(
         waiting: Budget::new(config.max_waiting_bytes()),
         encoded: Budget::new(config.max_encoded_bytes()),
         workers: Workers::default(),
+        publisher: Arc::default(),
+        node_passwords: NodePasswords::new(&config)?,
         flows: FlowControl::new(config.max_requests_in_flight + config.max_mutating_requests_in_flight),
         documents: openapi::Cache::new(),
         usages: Usages::default(),
@@ -177,6 +184,7 @@ pub async fn run(
     let authority = credentials.pki.authority.pem().to_owned();
     tasks.spawn(account_tokens::keep(server.clone(), authority, shutdown.clone()));
     tasks.spawn(peers::keep(server.clone(), shutdown.clone()));
+    tasks.spawn(publish::keep(server.clone(), shutdown.clone()));
     tasks.spawn(reseal::run(server.clone()));
     tasks.spawn(aggregated_roles::keep(server.clone(), shutdown.clone()));
     tasks.spawn(flowcontrol::keep(server.clone(), shutdown.clone()));

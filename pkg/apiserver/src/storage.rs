@@ -307,7 +307,8 @@ impl Attempt<'_> {
 }
 
 /// Whether objects of the kind are sealed in the store.
-fn is_secret(kind: &Kind) -> bool {
+/// Whether what its objects hold is for few.
+pub(crate) fn is_secret(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "secrets"
 }
 

@@ -1,9 +1,14 @@
-//! Caches that follow the apiserver: list, then watch, for each kind once however many ask for it.
+//! Caches and streams that follow the apiserver, for each kind once however many ask for it: whatever a program follows, it
+//! follows here.
 //!
-//! [`crate::watcher`] lists and watches and resumes; here its events become [`Cache`]s, and errors wait a growing while.
+//! ```text
+//! follow (HTTP, Redis) ──> errors wait a growing while, an outage is told once ──> Cache, or events
+//! ```
 
+use crate::follow::{Bus, Question, Version, follow as changes};
+use crate::watch::{question, version};
 use crate::{AnyCache, Cache, Panicked, Tasks};
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
@@ -20,8 +25,6 @@ use tokio_util::sync::CancellationToken;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// A list comes in pages of so many, so that it is never whole in memory twice.
-const PAGE: u32 = 500;
 
 /// Shared caches. Clones share them.
 #[derive(Clone)]
@@ -33,13 +36,64 @@ pub struct Informers {
     outages: Arc<Outages>,
     tasks: Tasks,
     shutdown: CancellationToken,
+    bus: Option<Bus>,
 }
 
 impl Informers {
     /// None yet. Every cache is kept up to date until the token is cancelled; then [`Informers::join`].
     pub fn new(client: Client, shutdown: CancellationToken) -> Informers {
         let (caches, by_resource, outages) = Default::default();
-        Informers { client, caches, by_resource, outages, tasks: Tasks::default(), shutdown }
+        Informers { client, caches, by_resource, outages, tasks: Tasks::default(), shutdown, bus: None }
+    }
+
+    /// The same, hearing of changes over Redis where there is one.
+    pub fn over(self, bus: Option<Bus>) -> Informers {
+        Informers { bus, ..self }
+    }
+
+    /// The client that asks the API.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// All objects, and then their changes, for ever, for who keeps them in a way of its own. After an error it waits a
+    /// while by itself.
+    pub fn results<K>(
+        &self,
+        api: Api<K>,
+        config: &watcher::Config,
+    ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+    where
+        K: Resource + DeserializeOwned + Send + 'static,
+    {
+        let question = question(&api, config);
+        let events = changes(api.into_client(), question, version, self.bus.as_ref());
+        patiently(events, name_of::<K>(), self.outages.clone())
+    }
+
+    /// As [`Informers::results`], for who has nothing to do about errors.
+    pub fn events<K>(
+        &self,
+        api: Api<K>,
+        config: &watcher::Config,
+    ) -> impl Stream<Item = Event<K>> + Send + use<K>
+    where
+        K: Resource + DeserializeOwned + Send + 'static,
+    {
+        self.results(api, config).filter_map(|event| std::future::ready(event.ok()))
+    }
+
+    /// As [`Informers::results`], of objects of which only what matters is decoded.
+    pub fn slim<T>(
+        &self,
+        question: Question,
+        version: Version<T>,
+    ) -> impl Stream<Item = watcher::Result<Event<T>>> + Send + use<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let events = changes(self.client.clone(), question, version, self.bus.as_ref());
+        patiently(events, name_of::<T>(), self.outages.clone())
     }
 
     /// All objects of a kind, without their managed fields.
@@ -65,7 +119,7 @@ impl Informers {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let api: Api<K> = Api::all(self.client.clone());
-        let start = || crate::watcher(api, config()).map(move |event| prune_event(event, prune));
+        let start = || self.results(api, &config()).map(move |event| prune_event(event, prune));
         let cache = self.cache_of(TypeId::of::<K>(), start, seed);
         self.make_known::<K, _>(&cache);
         cache
@@ -77,11 +131,11 @@ impl Informers {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let api: Api<K> = Api::all(self.client.clone());
-        let events = crate::watcher(api, config().labels(label)).map(|event| prune_event(event, |_| {}));
+        let events = self.results(api, &config().labels(label)).map(|event| prune_event(event, |_| {}));
         let cache = Cache::default();
-        let (kept, outages, shutdown) = (cache.clone(), self.outages.clone(), self.shutdown.clone());
+        let (kept, shutdown) = (cache.clone(), self.shutdown.clone());
         let task = format!("the cache of {} with {label}", K::plural(&()));
-        self.tasks.spawn(task, async move { follow(kept, events, &outages, &shutdown).await });
+        self.tasks.spawn(task, async move { keep(kept, events, &shutdown).await });
         cache
     }
 
@@ -104,7 +158,7 @@ impl Informers {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let api: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
-        let start = || crate::watcher(api, config());
+        let start = || self.results(api, &config());
         let cache = self.cache_of(TypeId::of::<PartialObjectMeta<K>>(), start, Vec::new());
         self.make_known::<K, _>(&cache);
         cache
@@ -123,11 +177,11 @@ impl Informers {
             (object.metadata.labels, object.metadata.annotations) = (None, None);
             (object.metadata.generate_name, object.types) = (None, None);
         };
-        let events = crate::watcher(api, config()).map(move |event| prune_event(event, bare));
-        let (kept, outages, shutdown) = (cache.clone(), self.outages.clone(), self.shutdown.clone());
+        let events = self.results(api, &config()).map(move |event| prune_event(event, bare));
+        let (kept, shutdown) = (cache.clone(), self.shutdown.clone());
         self.tasks.spawn(format!("the cache of {}", resource.plural), async move {
             tokio::select! {
-                () = follow(kept, events, &outages, &shutdown) => {}
+                () = keep(kept, events, &shutdown) => {}
                 () = stop.cancelled() => {}
             }
         });
@@ -155,9 +209,8 @@ impl Informers {
             let cache: Cache<T> = Cache::default();
             seed.into_iter().for_each(|object| cache.apply(object));
             let (kept, events, shutdown) = (cache.clone(), start(), self.shutdown.clone());
-            let outages = self.outages.clone();
             let task = format!("the cache of {}", std::any::type_name::<T>());
-            self.tasks.spawn(task, async move { follow(kept, events, &outages, &shutdown).await });
+            self.tasks.spawn(task, async move { keep(kept, events, &shutdown).await });
             Box::new(cache)
         });
         kept.downcast_ref::<Cache<T>>().expect("an id has one type").clone()
@@ -165,26 +218,63 @@ impl Informers {
 }
 
 fn config() -> watcher::Config {
-    watcher::Config::default().page_size(PAGE)
+    watcher::Config::default()
+}
+
+/// Such as Service.
+fn name_of<T>() -> &'static str {
+    std::any::type_name::<T>().rsplit("::").next().unwrap_or_default().trim_end_matches('>')
 }
 
 fn prune_event<K>(event: watcher::Result<Event<K>>, prune: fn(&mut K)) -> watcher::Result<Event<K>> {
     event.map(|event| event.modify(prune))
 }
 
+/// The same events, with a pause after each error, which grows; one that has become long is told of.
+fn patiently<T: Send + 'static>(
+    events: impl Stream<Item = watcher::Result<Event<T>>> + Send + 'static,
+    what: &'static str,
+    outages: Arc<Outages>,
+) -> impl Stream<Item = watcher::Result<Event<T>>> + Send {
+    let start = (Box::pin(events), Pause::default(), Duration::ZERO, outages);
+    stream::unfold(start, move |(mut events, mut pause, wait, outages)| async move {
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        let event = events.next().await?;
+        let mut wait = Duration::ZERO;
+        match &event {
+            Ok(event) => {
+                if let Some(error) = pause.heard(event).and_then(Arc::into_inner) {
+                    tracing::info!(error, what, "over: followed again");
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, what, "a watch failed");
+                if pause.has_become_long() {
+                    let (outage, is_new) = outages.join(cause(error).to_string());
+                    if is_new {
+                        tracing::warn!(error = *outage, what, "cannot be followed, and is tried again");
+                    }
+                    pause.outage = Some(outage);
+                }
+                // Half and half, so that those who failed together do not come back together.
+                wait = pause.next().mul_f64(0.5 + fastrand::f64() / 2.0);
+            }
+        }
+        Some((event, (events, pause, wait, outages)))
+    })
+}
+
 /// Keeps a cache up to date until shutdown.
-async fn follow<T>(
+async fn keep<T>(
     cache: Cache<T>,
     events: impl Stream<Item = watcher::Result<Event<T>>>,
-    outages: &Outages,
     shutdown: &CancellationToken,
 ) where
     T: Resource + Debug + Send + Sync + 'static,
 {
-    // Such as Service.
-    let what = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default().trim_end_matches('>');
     let mut events = std::pin::pin!(events);
-    let mut pause = Pause::default();
     let mut list = Vec::new();
     let mut asked = Instant::now();
     loop {
@@ -192,36 +282,14 @@ async fn follow<T>(
             event = events.next() => event,
             () = shutdown.cancelled() => return,
         };
-        let error = match event {
-            Some(Ok(event)) => {
-                if let Some(error) = pause.heard(&event).and_then(Arc::into_inner) {
-                    tracing::info!(error, what, "over: followed again");
-                }
-                match event {
-                    Event::Init => (list, asked) = (Vec::new(), Instant::now()),
-                    Event::InitApply(object) => list.push(slim(object)),
-                    Event::InitDone => cache.replace(std::mem::take(&mut list), asked),
-                    Event::Apply(object) => cache.apply(slim(object)),
-                    Event::Delete(object) => cache.remove(&slim(object)),
-                }
-                continue;
-            }
-            Some(Err(error)) => error,
+        match event {
             None => return,
-        };
-        tracing::debug!(%error, what, "a watch failed");
-        if pause.has_become_long() {
-            let (outage, is_new) = outages.join(cause(&error).to_string());
-            if is_new {
-                tracing::warn!(error = *outage, what, "cannot be followed, and is tried again");
-            }
-            pause.outage = Some(outage);
-        }
-        // Half and half, so that those who failed together do not come back together.
-        let wait = pause.next().mul_f64(0.5 + fastrand::f64() / 2.0);
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = shutdown.cancelled() => return,
+            Some(Err(_)) => {}
+            Some(Ok(Event::Init)) => (list, asked) = (Vec::new(), Instant::now()),
+            Some(Ok(Event::InitApply(object))) => list.push(slim(object)),
+            Some(Ok(Event::InitDone)) => cache.replace(std::mem::take(&mut list), asked),
+            Some(Ok(Event::Apply(object))) => cache.apply(slim(object)),
+            Some(Ok(Event::Delete(object))) => cache.remove(&slim(object)),
         }
     }
 }

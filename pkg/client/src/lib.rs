@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! kubeconfig ──connect──> Client ──Informers──> Cache<Pod> ──> what changed, to whoever asked
+//!                            │       └── follow: HTTP, and Redis where there is one (Bus)
 //!                            ├──Recorder──────> Events, counted, never blocking
 //!                            └──LeaderElection> lead(token), ended when the lease is lost
 //! ```
@@ -12,6 +13,7 @@ mod cache;
 mod connect;
 mod correlate;
 mod flags;
+mod follow;
 mod informer;
 mod key;
 mod leader;
@@ -22,9 +24,11 @@ pub mod spdy;
 mod tasks;
 mod watch;
 
+pub use ::bus::{RedisConfig, RedisFlags};
 pub use cache::{AnyCache, Cache, Change, MetadataHandler, version_number};
 pub use connect::{ConnectError, connect, connect_multiplexed, server_name};
 pub use flags::{LeaderFlags, duration};
+pub use follow::{Bus, Question, RedisIdentity, Version, render_transport};
 pub use informer::Informers;
 pub use key::Key;
 pub use leader::{LeaderConfig, LeaderElection, LeaderError};

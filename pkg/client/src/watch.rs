@@ -1,18 +1,18 @@
-//! A watcher that always finds its way back: kube-rs' own, begun anew where it could not go on.
+//! A watcher that always finds its way back.
 //!
 //! ```text
 //! list ──> watch ──> … ──> cut off ──> watch from the last version ──> 410: that is history ──> list
 //! ```
 //!
-//! A server says that a version is history in a watch's ERROR event, and kube-rs' watcher lists anew after one. As the
-//! answer to the request itself (proxies and older servers say it so) it would ask from that version for ever.
+//! A server says that a version is history in a watch's ERROR event, or as the answer to the request itself, as proxies and
+//! older servers do.
 
-use futures::{Stream, StreamExt, stream};
+use crate::follow::{Question, follow};
+use futures::Stream;
 use kube::core::Status;
-use kube::runtime::watcher::{self, Config, Error, Event};
+use kube::runtime::watcher::{self, Config, Event};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use std::fmt::Debug;
 
 /// The HTTP status of a version that is history.
 const GONE: u16 = 410;
@@ -20,21 +20,28 @@ const GONE: u16 = 410;
 const TOO_LARGE: &str = "ResourceVersionTooLarge";
 
 /// All objects, and then their changes, for ever. An error is told, and is followed by [`Event::Init`] and a new list
-/// where what was seen is no help any more; wait a while after one, as `default_backoff` does.
-#[expect(clippy::disallowed_methods, reason = "this is what it is disallowed in favour of")]
+/// where what was seen is no help any more; wait a while after one, as `default_backoff` does. For who follows one kind for a
+/// moment: programs have [`crate::Informers`].
 pub fn watcher<K>(api: Api<K>, config: Config) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
 where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-    K::DynamicType: Send + Sync,
+    K: Resource + DeserializeOwned + Send + 'static,
 {
-    let begin = move || watcher::watcher(api.clone(), config.clone()).boxed();
-    stream::unfold((begin(), begin), |(mut events, begin)| async move {
-        let event = events.next().await?;
-        if event.as_ref().is_err_and(|error| refusal(error).is_some_and(must_list)) {
-            events = begin();
-        }
-        Some((event, (events, begin)))
-    })
+    let question = question(&api, &config);
+    follow(api.into_client(), question, version, None)
+}
+
+/// What an API and a configuration ask for.
+pub(crate) fn question<K: Resource>(api: &Api<K>, config: &Config) -> Question {
+    Question {
+        path: api.resource_url().to_owned(),
+        labels: config.label_selector.clone(),
+        fields: config.field_selector.clone(),
+    }
+}
+
+/// The resourceVersion of an object.
+pub(crate) fn version<K: Resource>(object: &K) -> Option<&str> {
+    object.meta().resource_version.as_deref()
 }
 
 /// Whether a server says that nothing can be watched from the version that it was asked for: list, and watch from there.
@@ -43,19 +50,10 @@ pub fn must_list(refusal: &Status) -> bool {
     refusal.code == GONE || causes.any(|cause| cause.reason == TOO_LARGE)
 }
 
-/// What the server said to a watch, in either of its forms.
-fn refusal(error: &Error) -> Option<&Status> {
-    match error {
-        Error::WatchError(status)
-        | Error::WatchStartFailed(kube::Error::Api(status))
-        | Error::WatchFailed(kube::Error::Api(status)) => Some(status),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::StreamExt;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Client;
     use kube::runtime::WatchStreamExt;

@@ -2,7 +2,7 @@
 
 use crate::Metrics;
 use crate::runtime::Clock;
-use client::LeaderConfig;
+use client::{LeaderConfig, RedisConfig};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub(crate) const LEASE: &str = "kube-controller-manager";
 pub struct Config {
     /// How to reach the apiserver; the pod's own credentials where there is none.
     pub kubeconfig: Option<PathBuf>,
+    /// Where changes are heard of, beside the apiserver.
+    pub redis: Option<RedisConfig>,
     /// Which controllers run: `*`, `name`, `-name`.
     pub controllers: Vec<String>,
     /// Each controller acts as its own service account.
@@ -64,6 +66,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             kubeconfig: None,
+            redis: None,
             controllers: vec!["*".into()],
             use_service_account_credentials: true,
             leader: LeaderConfig::of(LEASE),

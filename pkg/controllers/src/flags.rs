@@ -27,6 +27,8 @@ pub struct Flags {
     use_service_account_credentials: bool,
     #[command(flatten)]
     leader: LeaderFlags,
+    #[command(flatten)]
+    redis: client::RedisFlags,
     /// The pods' range, from which nodes get theirs.
     #[arg(long)]
     cluster_cidr: Option<String>,
@@ -88,6 +90,7 @@ impl From<Flags> for Config {
         let default = Config::default();
         Config {
             kubeconfig: flags.kubeconfig,
+            redis: flags.redis.config(),
             controllers: flags.controllers,
             use_service_account_credentials: flags.use_service_account_credentials,
             leader: flags.leader.config(LEASE),

@@ -2,7 +2,9 @@
 
 use crate::runtime::Context;
 use crate::{CONTROLLERS, Config, Entry};
-use client::{ConnectError, Informers, LeaderError, Panicked, Recorder, ServiceAccounts, Tasks};
+use client::{
+    Bus, ConnectError, Informers, LeaderError, Panicked, Recorder, RedisIdentity, ServiceAccounts, Tasks,
+};
 use kube::Client;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +53,8 @@ async fn lead(
 ) -> Result<(), Panicked> {
     // Caches and events last until the last controller has ended.
     let last = CancellationToken::new();
-    let informers = Informers::new(client.clone(), last.clone());
+    let bus = Bus::of(config.redis.as_ref(), RedisIdentity::Files, &last);
+    let informers = Informers::new(client.clone(), last.clone()).over(bus);
     let (recorder, sending) = Recorder::new(client.clone(), USER_AGENT, config.host.clone(), last.clone());
     config.metrics.counts_events(recorder.dropped());
     let (support, tasks, stop) = (Tasks::default(), Tasks::default(), shutdown.child_token());

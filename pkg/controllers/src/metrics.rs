@@ -70,6 +70,7 @@ impl Metrics {
         let (name, dropped) =
             ("controller_events_dropped_total", self.dropped.lock().load(Ordering::Relaxed));
         let _ = writeln!(page, "# HELP {name} Events not sent.\n# TYPE {name} counter\n{name} {dropped}");
+        client::render_transport(&mut page);
         page
     }
 }

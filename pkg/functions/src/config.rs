@@ -4,7 +4,7 @@ use crate::metrics::Metrics;
 use crate::tls::Files;
 use crate::workflow::{Tally, Tap};
 use clap::Parser;
-use client::{LeaderConfig, LeaderFlags};
+use client::{LeaderConfig, LeaderFlags, RedisConfig, RedisFlags};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -24,6 +24,8 @@ pub struct Flags {
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     leader: LeaderFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
     /// The certificate to show to callers.
     #[arg(long)]
     tls_cert_file: PathBuf,
@@ -61,6 +63,8 @@ pub struct Flags {
 pub struct Config {
     /// How to reach the apiserver.
     pub kubeconfig: Option<PathBuf>,
+    /// Where changes are heard of, beside the apiserver.
+    pub redis: Option<RedisConfig>,
     /// Which of several leads.
     pub leader: LeaderConfig,
     /// What is shown to callers.
@@ -81,6 +85,7 @@ impl From<Flags> for Config {
     fn from(flags: Flags) -> Config {
         Config {
             kubeconfig: flags.kubeconfig,
+            redis: flags.redis.config(),
             leader: flags.leader.config(LEASE),
             files: Files {
                 certificate: flags.tls_cert_file,

@@ -139,6 +139,7 @@ impl Metrics {
         for (phase, seconds) in PHASES.iter().zip(&counts.phases) {
             seconds.write("function_cold_start_phase_seconds", &format!("phase=\"{phase}\""), &mut page);
         }
+        client::render_transport(&mut page);
         page
     }
 }

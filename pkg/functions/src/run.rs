@@ -10,7 +10,7 @@ use crate::tls::{Tls, is_front_proxy};
 use crate::workflow::{self, Runner, RunnerParts};
 use api::kinds::minik8s::workflow_step::RUN_LABEL;
 use axum::Router;
-use client::{ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder};
+use client::{Bus, ConnectError, Informers, LeaderElection, LeaderError, Panicked, Recorder, RedisIdentity};
 use daemon::{Connection, ConnectionLimits, Doors, Watched};
 use http::header::{CONNECTION, HeaderValue};
 use http::{StatusCode, Version};
@@ -122,7 +122,8 @@ impl Leading {
     }
 
     async fn lead(&self, shutdown: CancellationToken, drained: &CancellationToken) -> Result<(), Error> {
-        let informers = Informers::new(self.client.clone(), drained.clone());
+        let bus = Bus::of(self.config.redis.as_ref(), RedisIdentity::Files, drained);
+        let informers = Informers::new(self.client.clone(), drained.clone()).over(bus);
         let functions = informers.cache();
         let pods = informers.cache_labelled(FUNCTION);
         let calls = informers.cache();

@@ -93,6 +93,8 @@ pub struct Config {
     pub register: bool,
     /// The apiserver.
     pub api: ApiConfig,
+    /// Where changes are heard of, beside it.
+    pub redis: Option<client::RedisConfig>,
     /// How the node comes by its client certificate, where it does itself.
     pub certificates: Option<Certificates>,
     /// The folder of static pods.
@@ -152,6 +154,7 @@ impl Config {
             taints: Vec::new(),
             register: true,
             api: ApiConfig::None,
+            redis: None,
             certificates: None,
             manifests: None,
             provider: None,

@@ -38,6 +38,8 @@ pub struct Flags {
     /// How to reach the apiserver; without it only static pods run.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) redis: client::RedisFlags,
     /// A kubeconfig to ask for a certificate with, if the one of --kubeconfig does not exist yet.
     #[arg(long, requires = "kubeconfig")]
     pub bootstrap_kubeconfig: Option<PathBuf>,
@@ -199,6 +201,7 @@ impl From<Flags> for Config {
             labels: flags.node_labels.into_iter().collect(),
             taints: flags.register_with_taints,
             register: flags.register_node,
+            redis: flags.redis.config(),
             api: flags.kubeconfig.map_or(ApiConfig::None, ApiConfig::Kubeconfig),
             certificates,
             manifests: flags.pod_manifest_path,

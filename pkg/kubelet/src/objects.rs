@@ -3,10 +3,11 @@
 //! A change wakes the workers of the pods that use the object; they bring their volumes up to date.
 
 use crate::wake::Wake;
+use client::Informers;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::Api;
+use kube::runtime::watcher;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,15 +68,15 @@ struct Watched {
 
 /// The objects in use.
 pub struct Objects {
-    client: Option<Client>,
+    informers: Option<Informers>,
     watched: Mutex<BTreeMap<Key, Arc<Watched>>>,
     shutdown: CancellationToken,
 }
 
 impl Objects {
     /// None yet.
-    pub fn new(client: Option<Client>, shutdown: CancellationToken) -> Objects {
-        Objects { client, watched: Mutex::default(), shutdown }
+    pub fn new(informers: Option<Informers>, shutdown: CancellationToken) -> Objects {
+        Objects { informers, watched: Mutex::default(), shutdown }
     }
 
     /// An object of a pod's namespace; `None`: there is none. The pod is woken when it changes.
@@ -86,7 +87,7 @@ impl Objects {
         name: &str,
         wake: &Arc<Wake>,
     ) -> Result<Option<Arc<Data>>, String> {
-        let Some(client) = &self.client else {
+        let Some(informers) = &self.informers else {
             return Err(format!(
                 "{} \"{name}\" is not available: this kubelet has no apiserver",
                 kind.lower()
@@ -107,7 +108,7 @@ impl Objects {
             watched.users.lock().insert(uid, wake.clone());
             let mut task = watched.task.lock();
             if task.is_none() {
-                let follow = follow(client.clone(), key, Arc::downgrade(watched), self.shutdown.clone());
+                let follow = follow(informers.clone(), key, Arc::downgrade(watched), self.shutdown.clone());
                 *task = Some(AbortOnDropHandle::new(tokio::spawn(follow)));
             }
             drop(task);
@@ -131,7 +132,12 @@ impl Objects {
     }
 }
 
-async fn follow(client: Client, key: Key, watched: std::sync::Weak<Watched>, shutdown: CancellationToken) {
+async fn follow(
+    informers: Informers,
+    key: Key,
+    watched: std::sync::Weak<Watched>,
+    shutdown: CancellationToken,
+) {
     let (kind, namespace, name) = key;
     let fields = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let tell = |data: Option<Data>| {
@@ -160,13 +166,13 @@ async fn follow(client: Client, key: Key, watched: std::sync::Weak<Watched>, shu
     let following = async {
         match kind {
             Kind::ConfigMap => {
-                let api = Api::<ConfigMap>::namespaced(client, &namespace);
-                let stream = client::watcher(api, fields).default_backoff();
+                let api = Api::<ConfigMap>::namespaced(informers.client().clone(), &namespace);
+                let stream = informers.results(api, &fields);
                 each(stream, |object| tell(object.map(config_map)), complain).await;
             }
             Kind::Secret => {
-                let api = Api::<Secret>::namespaced(client, &namespace);
-                let stream = client::watcher(api, fields).default_backoff();
+                let api = Api::<Secret>::namespaced(informers.client().clone(), &namespace);
+                let stream = informers.results(api, &fields);
                 each(stream, |object| tell(object.map(secret)), complain).await;
             }
         }

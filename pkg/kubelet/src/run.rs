@@ -26,6 +26,7 @@ use crate::services::Services;
 use crate::shared::Shared;
 use crate::sources;
 use crate::volumes::{self, Volumes};
+use client::{Bus, Informers, RedisIdentity};
 use kube::Client;
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
@@ -48,6 +49,7 @@ pub async fn run(mut config: Config, shutdown: CancellationToken) -> Result<(), 
         certificates.bootstrap(&shutdown).await?;
     }
     let client = client(&config).await?;
+    let informers = client.as_ref().map(|client| informers(&config, client, &shutdown));
     let mut tasks: JoinSet<()> = JoinSet::new();
     let events = match &client {
         None => Events::default(),
@@ -65,9 +67,9 @@ pub async fn run(mut config: Config, shutdown: CancellationToken) -> Result<(), 
     };
     let provider: Arc<dyn PodProvider> = match (&config.provider, &config.slurm) {
         (Some(given), _) => given.clone(),
-        (None, Some(file)) => slurm_site(&config, file, &client, &events, &shutdown).await?,
+        (None, Some(file)) => slurm_site(&config, file, informers.client(), &events, &shutdown).await?,
         (None, None) => {
-            let parts = Parts { client: &client, events: &events, addresses: &addresses };
+            let parts = Parts { informers: &informers, events: &events, addresses: &addresses };
             local_node(&config, parts, &mut tasks, &shutdown).await?
         }
     };
@@ -75,7 +77,7 @@ pub async fn run(mut config: Config, shutdown: CancellationToken) -> Result<(), 
         config.taints.extend(slurm::taints());
     }
     let taken = CancellationToken::new();
-    let kubelet = Kubelet { config, client, events, addresses, provider, taken: taken.clone() };
+    let kubelet = Kubelet { config, informers, events, addresses, provider, taken: taken.clone() };
     kubelet.start(listener, &mut tasks, &shutdown)?;
     tracing::info!(node = kubelet.config.node_name, "kubelet runs");
     tokio::select! {
@@ -90,10 +92,20 @@ pub async fn run(mut config: Config, shutdown: CancellationToken) -> Result<(), 
     if taken.is_cancelled() { Err(Error::Taken(kubelet.config.node_name)) } else { Ok(()) }
 }
 
+/// What this kubelet follows, all of it. Without a file the API says who this node is at Redis, to this node only.
+fn informers(config: &Config, client: &Client, shutdown: &CancellationToken) -> Informers {
+    let identity = match config.redis.as_ref().is_some_and(|redis| redis.password_file.is_some()) {
+        true => RedisIdentity::Files,
+        false => RedisIdentity::Node { client: client.clone(), name: config.node_name.clone() },
+    };
+    let bus = Bus::of(config.redis.as_ref(), identity, shutdown);
+    Informers::new(client.clone(), shutdown.clone()).over(bus)
+}
+
 /// What is the same whatever runs the pods.
 struct Kubelet {
     config: Config,
-    client: Option<Client>,
+    informers: Option<Informers>,
     events: Events,
     addresses: Vec<String>,
     provider: Arc<dyn PodProvider>,
@@ -109,7 +121,8 @@ impl Kubelet {
         tasks: &mut JoinSet<()>,
         shutdown: &CancellationToken,
     ) -> Result<(), Error> {
-        let Kubelet { config, client, events, provider, .. } = self;
+        let Kubelet { config, informers, events, provider, .. } = self;
+        let client = &informers.as_ref().map(|informers| informers.client().clone());
         let (tell, told) = mpsc::channel(TOLD);
         let port = listener.as_ref().and_then(|at| at.local_addr().ok()).map_or(0, |at| at.port());
         let mut pods = Pods {
@@ -128,10 +141,10 @@ impl Kubelet {
             let folder = sources::files::Folder::new(path, config.node_name.clone(), events.clone())?;
             tasks.spawn(folder.run(tell.clone(), shutdown.clone()));
         }
-        if let Some(client) = client {
+        if let (Some(client), Some(informers)) = (client, informers) {
             pods.awaited.insert("api");
             let (node, shutdown_of_source) = (config.node_name.clone(), shutdown.clone());
-            let pods_of_node = sources::api::run(client.clone(), node, tell.clone(), shutdown_of_source);
+            let pods_of_node = sources::api::run(informers.clone(), node, tell.clone(), shutdown_of_source);
             let (claimed, mut is_claimed) = watch::channel(!config.register);
             tasks.spawn(async move {
                 // Pods of a node are run by the one kubelet that has it.
@@ -147,6 +160,7 @@ impl Kubelet {
                 let agent = NodeAgent {
                     settings: settings(config, &self.addresses, port),
                     client: client.clone(),
+                    informers: informers.clone(),
                     provider: provider.clone(),
                     events: events.clone(),
                     node: watch::channel(None).0,
@@ -217,7 +231,7 @@ fn health(pulse: Arc<Pulse>, provider: Arc<dyn PodProvider>) -> Arc<server::Heal
 
 /// What the local node is made of.
 struct Parts<'a> {
-    client: &'a Option<Client>,
+    informers: &'a Option<Informers>,
     events: &'a Events,
     addresses: &'a [String],
 }
@@ -240,12 +254,12 @@ async fn local_node(
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Result<Arc<LocalNode>, Error> {
-    let Parts { client, events, addresses } = parts;
+    let Parts { informers, events, addresses } = parts;
     if config.simulated.is_none() {
         lay_out(&config.paths.root)?;
     }
-    let services = Arc::new(Services::new(client.is_some()));
-    let host = config.simulated.is_none().then(|| host(config, client, &services, addresses, shutdown));
+    let services = Arc::new(Services::new(informers.is_some()));
+    let host = config.simulated.is_none().then(|| host(config, informers, &services, addresses, shutdown));
     let shared = Arc::new(Shared {
         runtime: runtime(config)?,
         network: network(config).await?,
@@ -272,9 +286,9 @@ async fn local_node(
     if shared.host.is_none() {
         return Ok(node);
     }
-    if let Some(client) = client.clone() {
+    if let Some(informers) = informers.clone() {
         let shutdown = shutdown.clone();
-        tasks.spawn(async move { services.run(client, shutdown).await });
+        tasks.spawn(async move { services.run(informers, shutdown).await });
     }
     tasks.spawn(pod_network::keep(shared.network.clone(), shutdown.clone()));
     let limits = log_rotation::Limits { bytes: config.log_max_bytes, files: config.log_max_files };
@@ -347,7 +361,7 @@ async fn network(config: &Config) -> Result<Arc<dyn PodNetwork>, Error> {
 
 fn host(
     config: &Config,
-    client: &Option<Client>,
+    informers: &Option<Informers>,
     services: &Arc<Services>,
     addresses: &[String],
     shutdown: &CancellationToken,
@@ -355,8 +369,8 @@ fn host(
     Host {
         paths: config.paths.clone(),
         node_name: config.node_name.clone(),
-        client: client.clone(),
-        objects: Arc::new(Objects::new(client.clone(), shutdown.clone())),
+        client: informers.as_ref().map(|informers| informers.client().clone()),
+        objects: Arc::new(Objects::new(informers.clone(), shutdown.clone())),
         services: services.clone(),
         dns: config.dns.clone(),
         cgroup_root: config.cgroup_root.clone(),

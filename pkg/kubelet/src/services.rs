@@ -1,9 +1,10 @@
 //! What containers learn of services through their environment.
 
-use futures::TryStreamExt;
+use client::Informers;
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::Api;
+use kube::runtime::watcher;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,20 +43,17 @@ impl Services {
     }
 
     /// Follows the services of the cluster until the token is cancelled.
-    pub async fn run(&self, client: Client, shutdown: CancellationToken) {
-        let services: Api<Service> = Api::all(client);
-        let stream = client::watcher(services, watcher::Config::default()).default_backoff();
+    pub async fn run(&self, informers: Informers, shutdown: CancellationToken) {
+        let services: Api<Service> = Api::all(informers.client().clone());
+        let stream = informers.events(services, &watcher::Config::default());
         let mut stream = std::pin::pin!(stream);
         loop {
             let event = tokio::select! {
-                event = stream.try_next() => event,
+                event = stream.next() => event,
                 () = shutdown.cancelled() => return,
             };
-            match event {
-                Ok(Some(event)) => self.apply(event),
-                Ok(None) => return,
-                Err(error) => tracing::debug!(%error, "watch services"),
-            }
+            let Some(event) = event else { return };
+            self.apply(event);
         }
     }
 

@@ -129,14 +129,25 @@ pub fn ensure_activator(
     names: &[String],
     now: Timestamp,
 ) -> Result<Identity, Error> {
+    ensure_server(dir, ACTIVATOR, authority, names, now)
+}
+
+/// Makes the key and the certificate by which a server of the control plane is known, unless good ones stand there.
+pub fn ensure_server(
+    dir: &Path,
+    name: &str,
+    authority: &Authority,
+    names: &[String],
+    now: Timestamp,
+) -> Result<Identity, Error> {
     let sans: Vec<San> = names.iter().map(|name| San::parse(name)).collect();
     identity(
         dir,
-        ACTIVATOR,
+        name,
         now,
         authority,
         |facts| sans.iter().all(|san| facts.sans.contains(&san.to_string())),
-        || authority.server(ACTIVATOR, &sans, now),
+        || authority.server(name, &sans, now),
     )
 }
 

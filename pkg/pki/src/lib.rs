@@ -29,6 +29,7 @@ pub use components::{
 };
 pub use ensure::{
     ACTIVATOR, Config, FRONT_PROXY_CLIENT, RENEW_BEFORE_SECONDS, ServerPki, ensure, ensure_activator,
+    ensure_server,
 };
 pub use jwt::{JwtError, Signer, Verifier, unverified_claims};
 pub use key::{Algorithm, PrivateKey, PublicKey};

@@ -19,6 +19,8 @@ pub struct Flags {
     /// How to reach the apiserver; inside a pod it may be left out
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) redis: client::RedisFlags,
     /// This node's name, if it is not the host's
     #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,
@@ -100,6 +102,8 @@ pub enum FlagsError {
 pub struct Config {
     /// How to reach the apiserver.
     pub kubeconfig: Option<PathBuf>,
+    /// Where changes are heard of, beside the apiserver.
+    pub redis: Option<client::RedisConfig>,
     /// This node.
     pub node: String,
     /// All pods.
@@ -145,6 +149,7 @@ impl Flags {
         let tenth = self.service_cluster_ip_range.first().and_then(|range| range.hosts().nth(9));
         Ok(Config {
             kubeconfig: self.kubeconfig,
+            redis: self.redis.config(),
             node,
             cluster_cidrs: self.cluster_cidr,
             cluster_dns: self.cluster_dns.or(tenth),

@@ -159,6 +159,7 @@ impl Status {
         let name = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
         let synced_at = figures.synced_at.map_or(0.0, |time| time.as_millisecond() as f64 / 1000.0);
         let _ = writeln!(out, "# TYPE {name} gauge\n{name} {synced_at}");
+        client::render_transport(&mut out);
         out
     }
 }

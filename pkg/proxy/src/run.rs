@@ -13,7 +13,7 @@ use crate::metrics::Status;
 use crate::node::{Bounds, This, peers};
 use crate::objects::Objects;
 use crate::web::{Web, WebError};
-use client::{ConnectError, Informers, Panicked, Recorder};
+use client::{Bus, ConnectError, Informers, Panicked, Recorder, RedisIdentity};
 use complaints::Complaints;
 use futures::future::select_all;
 use health_checks::HealthChecks;
@@ -59,7 +59,13 @@ pub async fn run(config: Config, status: Status, shutdown: CancellationToken) ->
         None => None,
     };
     let shutdown = shutdown.child_token();
-    let informers = Informers::new(client.clone(), shutdown.clone());
+    // Without a file the API says who this node is at Redis, to this node only.
+    let identity = match config.redis.as_ref().is_some_and(|redis| redis.password_file.is_some()) {
+        true => RedisIdentity::Files,
+        false => RedisIdentity::Node { client: client.clone(), name: config.node.clone() },
+    };
+    let bus = Bus::of(config.redis.as_ref(), identity, &shutdown);
+    let informers = Informers::new(client.clone(), shutdown.clone()).over(bus);
     let objects =
         Objects::follow(&informers, &config.state_dir, client::server_name(config.kubeconfig.as_deref()));
     let checks = HealthChecks::default();

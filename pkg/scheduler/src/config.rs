@@ -3,7 +3,7 @@
 use crate::metrics::Metrics;
 use crate::place::Profile;
 use clap::{Parser, ValueEnum};
-use client::{LeaderConfig, LeaderFlags};
+use client::{LeaderConfig, LeaderFlags, RedisConfig, RedisFlags};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,6 +21,8 @@ const LEASE: &str = "kube-scheduler";
 pub struct Config {
     /// How to reach the apiserver; the pod's own credentials where there is none.
     pub kubeconfig: Option<PathBuf>,
+    /// Where changes are heard of, beside the apiserver.
+    pub redis: Option<RedisConfig>,
     /// Which pods are placed, by their `spec.schedulerName`, and how.
     pub profiles: HashMap<String, Profile>,
     /// Which share of the nodes is looked at for each pod, in percent; zero lets their number decide.
@@ -40,6 +42,7 @@ impl Default for Config {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Config {
             kubeconfig: None,
+            redis: None,
             profiles: profiles(Profile::Default),
             percentage_of_nodes_to_score: 0,
             bindings_at_once: 64,
@@ -84,6 +87,8 @@ pub struct Flags {
     percentage_of_nodes_to_score: u8,
     #[command(flatten)]
     leader: LeaderFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
     /// Where health and metrics are served.
     #[arg(long, default_value = "127.0.0.1")]
     pub bind_address: IpAddr,
@@ -97,6 +102,7 @@ impl From<Flags> for Config {
         let default = Config::default();
         Config {
             kubeconfig: flags.kubeconfig,
+            redis: flags.redis.config(),
             profiles: profiles(match flags.profile {
                 ProfileName::Default => Profile::Default,
                 ProfileName::RoundRobin => Profile::RoundRobin,

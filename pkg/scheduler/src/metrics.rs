@@ -130,6 +130,7 @@ impl Metrics {
             page,
             "# TYPE scheduler_events_dropped_total counter\nscheduler_events_dropped_total {dropped}"
         );
+        client::render_transport(&mut page);
         page
     }
 }

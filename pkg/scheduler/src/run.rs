@@ -14,7 +14,7 @@ use crate::execute::{Executor, Finished};
 use crate::metrics::Attempt;
 use crate::scheduler::{Decision, Event, Outcome, Scheduler};
 use crate::watch::{SOURCES, watch};
-use client::{ConnectError, LeaderError, Panicked, Recorder, Tasks};
+use client::{Bus, ConnectError, Informers, LeaderError, Panicked, Recorder, RedisIdentity, Tasks};
 use kube::Client;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -65,8 +65,10 @@ async fn lead(config: &Config, client: &Client, shutdown: CancellationToken) -> 
     let (tasks, stop) = (Tasks::default(), shutdown.child_token());
     tasks.spawn("sending events", sending);
     let (sender, events) = mpsc::channel(MOST_EVENTS);
+    let bus = Bus::of(config.redis.as_ref(), RedisIdentity::Files, &last);
+    let informers = Informers::new(client.clone(), last.clone()).over(bus);
     for (kind, path) in SOURCES {
-        let watching = watch(client.clone(), *kind, path, sender.clone(), stop.clone());
+        let watching = watch(informers.clone(), *kind, path, sender.clone(), stop.clone());
         tasks.spawn(format!("the watch of {path}"), watching);
     }
     drop(sender);

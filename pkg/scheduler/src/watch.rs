@@ -1,30 +1,19 @@
-//! Watches: bytes become events, and what does not matter is never kept.
+//! Watches: objects become events, and what does not matter of them is never kept.
 //!
 //! ```text
-//! all objects, as the first events of a watch ──> Restart, Set…, Complete ──> Set, Delete, … ──> ended: from where it was
+//! list, in pages ──> Restart, Set…, Complete ──> changes, over HTTP or Redis ──> Set, Delete, …
 //! ```
 //!
-//! One watch per kind, and one line at a time: a list of ten thousand pods is never in memory. A server that cannot begin
-//! a watch with all objects (upstream's on an etcd before 3.5) is asked for them page by page.
+//! One informer per kind, of objects of which only what matters is decoded: a list of ten thousand pods is never in memory.
 
 use crate::scheduler::{Event, Kind, Object};
 use crate::wire;
-use futures::AsyncBufReadExt;
-use kube::Client;
-use kube::api::{ListMeta, ListParams, WatchParams};
-use kube::core::{Request, Status};
-use serde::Deserialize;
+use client::{Informers, Question, Version};
+use futures::StreamExt;
+use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-/// The server ends a watch after this long, so that a connection that died unnoticed is replaced.
-const WATCH_SECONDS: u32 = 290;
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How many objects a page has.
-const PAGE: u32 = 500;
 
 /// What is watched, and where.
 pub(crate) const SOURCES: &[(Kind, &str)] = &[
@@ -45,92 +34,25 @@ pub(crate) const SOURCES: &[(Kind, &str)] = &[
 /// Pods that have ended need no place.
 const LIVING: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// One line of a watch.
-#[derive(Deserialize)]
-struct Line<T> {
-    #[serde(rename = "type")]
-    change: String,
-    object: T,
-}
-
-/// One page of a list.
-#[derive(Deserialize)]
-struct Page {
-    metadata: ListMeta,
-    items: Vec<serde_json::Value>,
-}
-
-/// How far a kind is known.
-#[derive(Default)]
-struct Position {
-    /// Watched up to here; `None`: nothing is known.
-    version: Option<String>,
-    /// The server does not begin watches with all objects.
-    lists: bool,
-}
-
-/// Why a watch ended.
-#[derive(Debug, thiserror::Error)]
-enum Ended {
-    #[error("nobody listens any more")]
-    Unheard,
-    #[error("the server refuses: {} ({})", .0.message, .0.code)]
-    Refused(Box<Status>),
-    #[error("it ended before all objects were told")]
-    Incomplete,
-    #[error("ask for a watch")]
-    Request(#[from] kube::Error),
-    #[error("read a watch")]
-    Read(#[from] std::io::Error),
-    #[error("understand a watch")]
-    Understand(#[from] serde_json::Error),
-}
-
 /// Watches one kind until the token is cancelled.
 pub(crate) async fn watch(
-    client: Client,
+    informers: Informers,
     kind: Kind,
     path: &'static str,
     events: mpsc::Sender<Event>,
     shutdown: CancellationToken,
 ) {
-    let mut position = Position::default();
+    let subject = Subject { informers, kind, path, events };
     let watching = async {
-        loop {
-            let at = &mut position;
-            let ended = match kind {
-                Kind::Pod => follow(&client, kind, path, at, &events, pod, |p| &p.metadata).await,
-                Kind::Node => follow(&client, kind, path, at, &events, node, |n| &n.metadata).await,
-                Kind::Namespace => {
-                    follow(&client, kind, path, at, &events, Object::Namespace, |n| &n.metadata).await
-                }
-                Kind::Claim => follow(&client, kind, path, at, &events, Object::Claim, |c| &c.metadata).await,
-                Kind::Volume => follow(&client, kind, path, at, &events, volume, |v| &v.metadata).await,
-                Kind::StorageClass => {
-                    follow(&client, kind, path, at, &events, Object::StorageClass, |c| &c.metadata).await
-                }
-                Kind::CsiNode => {
-                    follow(&client, kind, path, at, &events, Object::CsiNode, |n| &n.metadata).await
-                }
-                _ => {
-                    let object = |selecting| Object::Selecting(kind, selecting);
-                    follow(&client, kind, path, at, &events, object, |s: &wire::Selecting| &s.metadata).await
-                }
-            };
-            match ended {
-                Ok(()) => {}
-                Err(Ended::Unheard) => return,
-                Err(error) => {
-                    tracing::debug!(
-                        kind = kind.name(),
-                        error = &error as &dyn std::error::Error,
-                        "a watch ended"
-                    );
-                    if !position.is_now_otherwise(&error) {
-                        tokio::time::sleep(RETRY_AFTER).await;
-                    }
-                }
-            }
+        match kind {
+            Kind::Pod => subject.follow(|pod: wire::Pod| Object::Pod(Box::new(pod))).await,
+            Kind::Node => subject.follow(|node: wire::Node| Object::Node(Box::new(node))).await,
+            Kind::Namespace => subject.follow(Object::Namespace).await,
+            Kind::Claim => subject.follow(Object::Claim).await,
+            Kind::Volume => subject.follow(|volume| Object::Volume(Box::new(volume))).await,
+            Kind::StorageClass => subject.follow(Object::StorageClass).await,
+            Kind::CsiNode => subject.follow(Object::CsiNode).await,
+            _ => subject.follow(|selecting| Object::Selecting(kind, selecting)).await,
         }
     };
     tokio::select! {
@@ -139,155 +61,49 @@ pub(crate) async fn watch(
     }
 }
 
-impl Position {
-    /// Whether an error says what to ask instead, at once.
-    fn is_now_otherwise(&mut self, error: &Ended) -> bool {
-        let (Ended::Refused(refusal) | Ended::Request(kube::Error::Api(refusal))) = error else {
-            return false;
-        };
-        match (&self.version, refusal.code) {
-            (Some(_), _) if client::must_list(refusal) => {
-                self.version = None;
-                true
-            }
-            // Nobody may ask, or nobody can answer now; anything else is about what was asked.
-            (None, 401 | 403 | 404 | 429 | 503 | 504) => false,
-            (None, _) if !self.lists => {
-                self.lists = true;
-                true
-            }
-            _ => false,
-        }
-    }
-}
-
-fn pod(pod: wire::Pod) -> Object {
-    Object::Pod(Box::new(pod))
-}
-
-fn node(node: wire::Node) -> Object {
-    Object::Node(Box::new(node))
-}
-
-fn volume(volume: wire::PersistentVolume) -> Object {
-    Object::Volume(Box::new(volume))
-}
-
-/// One watch, from its beginning to its end.
-async fn follow<T: DeserializeOwned>(
-    client: &Client,
+/// What is watched, and who is told.
+struct Subject {
+    informers: Informers,
     kind: Kind,
-    path: &str,
-    position: &mut Position,
-    events: &mpsc::Sender<Event>,
-    object: impl Fn(T) -> Object,
-    meta: impl Fn(&T) -> &wire::Meta,
-) -> Result<(), Ended> {
-    if position.lists && position.version.is_none() {
-        position.version = Some(list(client, kind, path, events, &object).await?);
-    }
-    let version = &mut position.version;
-    let params = WatchParams {
-        field_selector: selector(kind),
-        timeout: Some(WATCH_SECONDS),
-        bookmarks: true,
-        send_initial_events: version.is_none(),
-        ..WatchParams::default()
-    };
-    let from = version.as_deref().unwrap_or_default();
-    let request = Request::new(path).watch(&params, from).map_err(kube::Error::BuildRequest)?;
-    let send = async |event| events.send(event).await.map_err(|_| Ended::Unheard);
-    let mut lines = std::pin::pin!(client.request_stream(request).await?);
-    let is_new = version.is_none();
-    if is_new {
-        send(Event::Restart(kind)).await?;
-    }
-    let mut is_complete = !is_new;
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let limit = Duration::from_secs(u64::from(WATCH_SECONDS) + 30);
-        let read = tokio::time::timeout(limit, lines.read_until(b'\n', &mut line)).await;
-        let read = read.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
-        if read == 0 {
-            // What was told is not all there is, and the next watch begins anew.
-            return if is_complete { Ok(()) } else { Err(Ended::Incomplete) };
-        }
-        // An object that is not understood must not stop the rest.
-        let parsed: Line<T> = match serde_json::from_slice(&line) {
-            Ok(parsed) => parsed,
-            Err(error) if error.is_eof() => return Err(error.into()),
-            Err(error) => {
-                if let Some(refusal) = refusal(&line) {
-                    return Err(Ended::Refused(refusal));
-                }
-                tracing::warn!(kind = kind.name(), %error, "an object was not understood");
-                continue;
-            }
+    path: &'static str,
+    events: mpsc::Sender<Event>,
+}
+
+impl Subject {
+    /// Follows the objects until nobody listens any more.
+    async fn follow<T>(&self, object: impl Fn(T) -> Object)
+    where
+        T: DeserializeOwned + wire::HasMeta + Send + 'static,
+    {
+        let question = Question {
+            path: self.path.to_owned(),
+            fields: (self.kind == Kind::Pod).then(|| LIVING.to_owned()),
+            ..Question::default()
         };
-        if let Some(refusal) = (parsed.change == "ERROR").then(|| refusal(&line)).flatten() {
-            return Err(Ended::Refused(refusal));
-        }
-        let of = meta(&parsed.object);
-        let seen = of.resource_version.clone();
-        match parsed.change.as_str() {
-            "BOOKMARK" => {
-                if of.annotations.contains_key(INITIAL_EVENTS_END) {
-                    is_complete = true;
-                    send(Event::Complete(kind)).await?;
+        let version: Version<T> = |object| Some(object.meta().resource_version.as_str());
+        let mut changes = std::pin::pin!(self.informers.slim(question, version));
+        while let Some(change) = changes.next().await {
+            let event = match change {
+                Ok(watcher::Event::Init) => Event::Restart(self.kind),
+                Ok(watcher::Event::InitApply(new) | watcher::Event::Apply(new)) => Event::Set(object(new)),
+                Ok(watcher::Event::InitDone) => Event::Complete(self.kind),
+                Ok(watcher::Event::Delete(gone)) => {
+                    let of = gone.meta();
+                    Event::Delete(self.kind, of.namespace.clone(), of.name.clone())
                 }
-            }
-            "DELETED" => send(Event::Delete(kind, of.namespace.clone(), of.name.clone())).await?,
-            _ => send(Event::Set(object(parsed.object))).await?,
-        }
-        if is_complete {
-            *version = Some(seen);
-        }
-    }
-}
-
-/// Tells all objects, page by page. Gives back the version they are of.
-async fn list<T: DeserializeOwned>(
-    client: &Client,
-    kind: Kind,
-    path: &str,
-    events: &mpsc::Sender<Event>,
-    object: impl Fn(T) -> Object,
-) -> Result<String, Ended> {
-    let send = async |event| events.send(event).await.map_err(|_| Ended::Unheard);
-    let mut params =
-        ListParams { field_selector: selector(kind), limit: Some(PAGE), ..ListParams::default() };
-    send(Event::Restart(kind)).await?;
-    loop {
-        let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest)?;
-        let page: Page = client.request(request).await?;
-        for item in page.items {
-            match serde_json::from_value(item) {
-                Ok(item) => send(Event::Set(object(item))).await?,
-                Err(error) => tracing::warn!(kind = kind.name(), %error, "an object was not understood"),
+                Err(_) => continue,
+            };
+            if self.events.send(event).await.is_err() {
+                return;
             }
         }
-        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-        if params.continue_token.is_none() {
-            send(Event::Complete(kind)).await?;
-            return Ok(page.metadata.resource_version.unwrap_or_default());
-        }
     }
-}
-
-fn selector(kind: Kind) -> Option<String> {
-    (kind == Kind::Pod).then(|| LIVING.to_owned())
-}
-
-/// What a line says that is an error.
-fn refusal(line: &[u8]) -> Option<Box<Status>> {
-    let line: Line<Box<Status>> = serde_json::from_slice(line).ok()?;
-    (line.change == "ERROR").then_some(line.object)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::Client;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -316,7 +132,8 @@ mod tests {
         let client = Client::try_from(kube::Config::new(url)).expect("a client");
         let (events, mut told) = mpsc::channel(16);
         let shutdown = CancellationToken::new();
-        let watching = tokio::spawn(watch(client, Kind::Node, "/api/v1/nodes", events, shutdown.clone()));
+        let informers = Informers::new(client, shutdown.clone());
+        let watching = tokio::spawn(watch(informers, Kind::Node, "/api/v1/nodes", events, shutdown.clone()));
         let mut seen = Vec::new();
         while seen.last().is_none_or(|last| last != "last") {
             seen.push(match told.recv().await.expect("an event") {
@@ -332,9 +149,8 @@ mod tests {
         seen
     }
 
-    /// Upstream's apiserver on an etcd before 3.5 answers so.
     #[tokio::test]
-    async fn a_server_that_does_not_stream_lists_is_asked_for_pages() {
+    async fn a_list_comes_in_pages_and_is_gone_on_from() {
         let told = told_by(|path| {
             let node =
                 |name: &str| format!("{{\"metadata\":{{\"name\":\"{name}\",\"resourceVersion\":\"8\"}}}}");
@@ -345,10 +161,6 @@ mod tests {
                 )
             };
             match path {
-                _ if path.contains("sendInitialEvents=true") => {
-                    let status = "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"code\":500}";
-                    format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n")
-                }
                 _ if path.contains("watch=true") && path.contains("resourceVersion=7") => {
                     format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", node("last"))
                 }
@@ -356,6 +168,6 @@ mod tests {
                 _ => list("more", "a"),
             }
         });
-        assert_eq!(told.await, ["restart", "restart", "a", "b", "complete", "last"]);
+        assert_eq!(told.await, ["restart", "a", "b", "complete", "last"]);
     }
 }

@@ -38,6 +38,24 @@ pub struct Meta {
     pub generation: i64,
 }
 
+/// Whatever is followed.
+pub(crate) trait HasMeta {
+    /// `metadata`
+    fn meta(&self) -> &Meta;
+}
+
+macro_rules! has_meta {
+    ($($kind:ty),*) => {
+        $(impl HasMeta for $kind {
+            fn meta(&self) -> &Meta {
+                &self.metadata
+            }
+        })*
+    };
+}
+
+has_meta!(Pod, Node, Labelled, Selecting, Claim, PersistentVolume, StorageClass, CsiNode);
+
 /// An owner reference.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -6,6 +6,7 @@ use super::port::Port;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -29,7 +30,7 @@ pub struct EtcdTls {
 pub struct EtcdServer {
     dir: TempDir,
     place: Place,
-    process: Child,
+    process: Mutex<Child>,
 }
 
 /// What a member is told each time it starts.
@@ -70,16 +71,27 @@ impl EtcdServer {
 
     /// Kills it as a crash would.
     pub fn kill(&mut self) {
+        self.crash();
+    }
+
+    /// The same, of one that others use too.
+    pub fn crash(&self) {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         // It may be dead already, which is as good.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = process.kill();
+        let _ = process.wait();
     }
 
     /// Kills it, and starts it again on the same data and ports.
     pub fn restart(&mut self) {
-        self.kill();
+        self.revive();
+    }
+
+    /// The same, of one that others use too.
+    pub fn revive(&self) {
+        self.crash();
         let patience = Instant::now() + PATIENCE;
-        self.process = loop {
+        let process = loop {
             match wait(spawn(&self.place, self.dir.path())) {
                 Ok(process) => break process,
                 Err(log) => assert!(
@@ -89,16 +101,18 @@ impl EtcdServer {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
     }
 
     /// Stops it where it stands, connections and all, or lets it go on.
     pub fn freeze(&self, frozen: bool) {
         let signal = if frozen { "-STOP" } else { "-CONT" };
-        let status = Command::new("kill").args([signal, &self.process.id().to_string()]).status();
+        let pid = self.process.lock().unwrap_or_else(PoisonError::into_inner).id();
+        let status = Command::new("kill").args([signal, &pid.to_string()]).status();
         assert!(status.expect("kill runs").success());
         // The signal reaches one thread; the others stop a moment later, and could answer until then.
         let patience = Instant::now() + PATIENCE;
-        while frozen && !is_stopped(self.process.id()) {
+        while frozen && !is_stopped(pid) {
             assert!(Instant::now() < patience, "etcd does not stop");
             std::thread::yield_now();
         }
@@ -129,7 +143,9 @@ fn start_members(count: usize, tls: Option<&EtcdTls>) -> Vec<EtcdServer> {
         match wait_for_all(begun) {
             Ok(processes) => {
                 let members = places.into_iter().zip(dirs).zip(processes);
-                return members.map(|((place, dir), process)| EtcdServer { dir, place, process }).collect();
+                return members
+                    .map(|((place, dir), process)| EtcdServer { dir, place, process: Mutex::new(process) })
+                    .collect();
             }
             Err(log) => assert!(port_taken(&log), "etcd ended before it was ready:\n{log}"),
         }

@@ -1,6 +1,7 @@
 //! What tests share: a real apiserver on a free port, real etcd, conditions to wait for. Dev-dependency only.
 //!
 //! ```text
+//! RedisServer ──> who tells of changes beside it
 //! Engine ──> TestServer ──> kube::Client   as admin, as anybody, with a token, as nobody
 //!                └────────> Http           the same, for requests that no client library sends
 //!                             └──> Watch   events as they come
@@ -21,6 +22,7 @@ mod http;
 mod kubectl;
 mod machine;
 mod port;
+mod redis;
 mod script;
 mod server;
 mod slurm;
@@ -34,6 +36,7 @@ pub use http::{Answer, Event, Http, Watch};
 pub use kubectl::kubectl;
 pub use machine::{Machine, ROOM_ENOUGH, Switch};
 pub use port::Port;
+pub use redis::RedisServer;
 pub use script::{run_script, testcases};
 pub use server::{Engine, TestServer};
 pub use slurm::{Slurm, SlurmConfig, Sshd};

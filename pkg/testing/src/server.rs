@@ -81,6 +81,11 @@ impl TestServer {
 
     /// Another server with the same keys on the same etcd: together they are one control plane.
     pub async fn twin(&self) -> TestServer {
+        self.twin_with(|_| {}).await
+    }
+
+    /// The same, with a configuration that differs from the default.
+    pub async fn twin_with(&self, configure: impl FnOnce(&mut Config)) -> TestServer {
         assert!(matches!(self.engine, Engine::Etcd(_)), "only etcd can be shared");
         let dir = tempfile::tempdir().expect("a temporary directory");
         for file in std::fs::read_dir(self.data_dir()).expect("the data directory").flatten() {
@@ -89,7 +94,11 @@ impl TestServer {
             }
         }
         let range = self.config.service_cluster_ip_range;
-        Self::start_in(dir, self.engine.clone(), |config| config.service_cluster_ip_range = range).await
+        let configure = |config: &mut Config| {
+            config.service_cluster_ip_range = range;
+            configure(config);
+        };
+        Self::start_in(dir, self.engine.clone(), configure).await
     }
 
     async fn start_in(dir: TempDir, engine: Engine, configure: impl FnOnce(&mut Config)) -> TestServer {

@@ -9,13 +9,14 @@ use std::process::Command;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("daemon", &[]),
+    ("bus", &[]),
     ("shim", &[]),
     ("store", &[]),
     ("listwatch", &["store", "api"]),
     ("patch", &["api"]),
     ("pki", &["api"]),
-    ("client", &["api", "pki"]),
-    ("apiserver", &["api", "store", "listwatch", "patch", "pki", "daemon"]),
+    ("client", &["api", "bus", "pki"]),
+    ("apiserver", &["api", "bus", "store", "listwatch", "patch", "pki", "daemon"]),
     ("controllers", &["api", "client", "pki"]),
     ("scheduler", &["api", "client"]),
     ("functions", &["api", "client", "pki", "daemon"]),
@@ -31,7 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("interlink-cmd", &["interlink", "daemon"]),
     ("kubelet-cmd", &["kubelet", "interlink", "daemon"]),
     ("kubeproxy-cmd", &["proxy", "daemon"]),
-    ("kubeadm-cmd", &["api", "cli", "client", "pki", "store", "kubelet", "daemon"]),
+    ("kubeadm-cmd", &["api", "bus", "cli", "client", "pki", "store", "kubelet", "daemon"]),
     ("kubectl-cmd", &["api", "cli", "client", "patch"]),
     ("shim-cmd", &["shim"]),
     (
@@ -53,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "testing",
         &[
             "api",
+            "bus",
             "store",
             "listwatch",
             "pki",
@@ -66,7 +68,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "bench",
-        &["api", "store", "listwatch", "pki", "apiserver", "client", "controllers", "scheduler", "testing"],
+        &[
+            "api",
+            "bus",
+            "store",
+            "listwatch",
+            "pki",
+            "apiserver",
+            "client",
+            "controllers",
+            "scheduler",
+            "testing",
+        ],
     ),
 ];
 

@@ -1,7 +1,7 @@
 //! `kubeadm certs`: how long the control plane's certificates last. They renew by themselves; this is to look, and for
 //! those who want it sooner.
 
-use crate::layout;
+use crate::{layout, redis};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use jiff::Timestamp;
@@ -24,12 +24,13 @@ pub enum Command {
 /// Authorities in the folder of keys.
 const AUTHORITIES: [&str; 2] = ["ca", "front-proxy-ca"];
 /// Certificates beside their keys in the folder of keys, and who signed them.
-const LEAVES: [(&str, &str); 5] = [
+const LEAVES: [(&str, &str); 6] = [
     ("apiserver", "ca"),
     ("apiserver-kubelet-client", "ca"),
     ("admin", "ca"),
     (pki::FRONT_PROXY_CLIENT, "front-proxy-ca"),
     (pki::ACTIVATOR, "ca"),
+    (redis::CERTIFICATE, "ca"),
 ];
 
 /// Does it.
@@ -81,7 +82,10 @@ fn renew(name: &str) -> Result<()> {
     // What is not there is made anew. The server takes it up while it runs.
     let names = names_of(&pki, "apiserver")?;
     let activator_names = names_of(&pki, pki::ACTIVATOR)?;
-    for (leaf, _) in LEAVES.into_iter().filter(|(leaf, _)| is_meant(leaf)) {
+    // Not every cluster has one.
+    let redis_names = names_of(&pki, redis::CERTIFICATE)?;
+    let is_there = |leaf: &str| leaf != redis::CERTIFICATE || !redis_names.is_empty();
+    for (leaf, _) in LEAVES.into_iter().filter(|(leaf, _)| is_meant(leaf) && is_there(leaf)) {
         let path = pki.join(format!("{leaf}.crt"));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -94,6 +98,9 @@ fn renew(name: &str) -> Result<()> {
         pki::ensure(&pki, &pki::Config { names, service_ip: None }, now)?;
         if !activator_names.is_empty() {
             pki::ensure_activator(&pki, &authority, &activator_names, now)?;
+        }
+        if !redis_names.is_empty() {
+            pki::ensure_server(&pki, redis::CERTIFICATE, &authority, &redis_names, now)?;
         }
     }
     for component in pki::COMPONENTS.iter().filter(|component| is_meant(component.file)) {

@@ -4,6 +4,7 @@ pub mod backup;
 pub mod certs;
 pub mod config;
 pub mod image;
+pub mod redis_users;
 pub mod status;
 pub mod token;
 pub mod version;

@@ -10,6 +10,7 @@ use crate::manifests::{self, ControlPlane};
 use crate::moved::{self, Moved};
 use crate::node::{self, Node};
 use crate::objects::ACTIVATOR_PORT;
+use crate::redis::{self, Redis};
 use crate::{datastore, image, layout, links, node_name, objects, preflight, services};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -70,6 +71,8 @@ pub struct Flags {
     token_ttl: SignedDuration,
     #[command(flatten)]
     datastore: datastore::StoreFlags,
+    #[command(flatten)]
+    redis: bus::RedisFlags,
     /// Keep ordinary pods off this machine.
     #[arg(long)]
     taint_control_plane: bool,
@@ -150,7 +153,10 @@ impl Init {
         };
         let mut names = flags.apiserver_cert_extra_sans;
         names.extend(endpoint.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']).to_owned()));
+        let datastore = Datastore::from(flags.datastore);
+        let redis = Redis::choose(flags.redis, datastore == Datastore::Etcd, address);
         let cluster = Cluster {
+            redis: redis.as_ref().map(Redis::arguments_of_nodes).unwrap_or_default(),
             endpoint,
             pod_cidrs: flags.pod_network_cidr,
             service_cidrs: flags.service_cidr,
@@ -160,13 +166,7 @@ impl Init {
         let taint = "node-role.kubernetes.io/control-plane=:NoSchedule";
         Ok(Init {
             host: Host { dry_run: flags.dry_run },
-            plane: ControlPlane {
-                cluster,
-                advertise_address: address,
-                port,
-                datastore: flags.datastore.into(),
-                names,
-            },
+            plane: ControlPlane { cluster, advertise_address: address, port, datastore, redis, names },
             node: Node {
                 name: node_name::checked(flags.node_name, facts::host_name)?,
                 addresses: facts::with_other_family(Some(address)),
@@ -192,13 +192,18 @@ impl Init {
         if self.plane.datastore == Datastore::Etcd {
             programs.push(("etcd", "etcd-server"));
         }
+        let mut ports = vec![self.plane.port, 10250, ACTIVATOR_PORT];
+        if self.plane.redis.as_ref().is_some_and(Redis::is_own) {
+            programs.push(("redis-server", "redis-server"));
+            ports.push(redis::PORT);
+        }
         let other_stores = match self.plane.datastore {
             Datastore::Embedded => vec![layout::ETCD.into()],
             Datastore::Etcd => vec![layout::embedded_store()],
             Datastore::External { .. } => vec![layout::ETCD.into(), layout::embedded_store()],
         };
         let facts = facts::gather(&Wanted {
-            ports: &[self.plane.port, 10250, ACTIVATOR_PORT],
+            ports: &ports,
             programs: &programs,
             containerd_socket: &self.node.containerd_socket,
             files: &leftovers,
@@ -227,6 +232,9 @@ impl Init {
         let now = Timestamp::now();
         let pki = pki::ensure(&dir, &config, now)?;
         pki::ensure_activator(&dir, &pki.authority, &self.plane.activator_names(), now)?;
+        if let Some(redis) = &self.plane.redis {
+            redis.prepare(&self.host, &pki.authority).context("prepare Redis")?;
+        }
         self.pki = Some(pki);
         let what = if existed { "keep to the authority in" } else { "are new, in" };
         Ok(format!("certificates {what} {}", dir.display()))
@@ -260,6 +268,12 @@ impl Init {
         if self.plane.datastore == Datastore::Etcd {
             let file = facts::find_program("etcd").context("etcd is missing: apt-get install etcd-server")?;
             self.import(&image::Program { file: &file, target: "/etcd", links: &[] }, image::ETCD).await?;
+        }
+        if self.plane.redis.as_ref().is_some_and(Redis::is_own) {
+            let missing = "redis-server is missing: apt-get install redis-server";
+            let file = facts::find_program("redis-server").context(missing)?;
+            let redis = image::Program { file: &file, target: "/redis-server", links: &[] };
+            self.import(&redis, image::REDIS).await?;
         }
         Ok(format!("{} is in containerd", image::OWN))
     }

@@ -58,6 +58,7 @@ fn a_cluster_on_etcd_is_saved_and_moves_between_stores() {
     node.kubectl(&["create", "secret", "generic", "kept", "--from-literal=key=value"]);
     holds_what_was_saved(&node, Datastore::Etcd.pods());
     assert!(!node.machine.path("/var/lib/minik8s/store").exists(), "nothing is in the embedded store");
+    hears_over_redis(&node);
     let backup = "/var/lib/cluster.tar";
     assert!(node.run(&["kubeadm", "backup", backup]).contains("Keep it safe"));
     refused(&node, &["kubeadm", "backup", backup], &["make /var/lib/cluster.tar"]);
@@ -99,6 +100,35 @@ fn a_cluster_on_etcd_is_saved_and_moves_between_stores() {
     node.machine.run("pkill", &["-TERM", "-x", "etcd"]);
     node.machine.run("rm", &["-r", "/var/lib/others", backup, "/var/lib/second.tar"]);
     node.leaves_only(&before);
+}
+
+/// As docs/redis.md says: every program hears over the Redis beside etcd, each as a user of its own.
+fn hears_over_redis(node: &Node) {
+    for (program, port) in
+        [("controller-manager", 10257), ("scheduler", 10259), ("kubeproxy", 10249), ("knative", 10272)]
+    {
+        node.eventually(&format!("{program} hears over Redis"), |node| {
+            let page = node.machine.output("curl", &["-s", &format!("http://127.0.0.1:{port}/metrics")]);
+            let page = String::from_utf8_lossy(&page.stdout).into_owned();
+            let over = |line: &&str| line.starts_with("minik8s_informers{transport=\"redis\"}");
+            page.lines().find(over).is_some_and(|line| !line.ends_with(" 0"))
+        });
+    }
+    let metrics = "/api/v1/nodes/m1/proxy/metrics";
+    node.eventually("the kubelet hears over Redis", |node| {
+        let page = node.attempt(&["kubectl", "get", "--raw", metrics]);
+        let page = String::from_utf8_lossy(&page.stdout).into_owned();
+        let over = |line: &&str| line.starts_with("minik8s_informers{transport=\"redis\"}");
+        page.lines().find(over).is_some_and(|line| !line.ends_with(" 0"))
+    });
+    let shown = node.run(&["kubectl", "get", "--raw", "/api/v1/nodes/m1/redis"]);
+    assert!(shown.contains("\"user\":\"minik8s:node:m1\""), "{shown}");
+    let users = node.run(&["kubeadm", "redis-users"]);
+    let lines: Vec<&str> = users.lines().collect();
+    assert_eq!(lines.len(), 5, "{users}");
+    assert!(lines[4].starts_with("ACL SETUSER minik8s:node:m1 reset on #"), "{users}");
+    let first = node.run(&["kubeadm", "redis-users", "--without-nodes"]);
+    assert_eq!(first.lines().count(), 4, "{first}");
 }
 
 #[test]

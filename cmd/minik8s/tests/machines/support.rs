@@ -61,7 +61,7 @@ impl Datastore {
     pub fn pods(self) -> usize {
         match self {
             Datastore::Embedded => 4,
-            Datastore::Etcd => 5,
+            Datastore::Etcd => 6,
         }
     }
 }

@@ -12,6 +12,7 @@ pub use binding::handle as bind;
 use crate::answer::Answer;
 use crate::error::{ApiError, Result};
 use crate::handler::Call;
+use crate::publish;
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::verbs;
@@ -39,6 +40,7 @@ pub async fn handle(server: &Server, resource: &Resource, call: &Call<'_>) -> Re
         }
         (_, "binding", "create") => binding::handle(server, resource, call).await,
         (_, "eviction", "create") => eviction::handle(server, resource, call).await,
+        (_, "redis", "get") => publish::handle(server, resource, call).await,
         (_, "token", "create") => token::handle(server, resource, call).await,
         (_, name, verb) => match (doors::find(name), verb) {
             (Some(_), "get") => verbs::get::handle(server, resource, call).await,

@@ -20,14 +20,14 @@ pub use status::{Facts, Pressure, amounts, node_status};
 
 use crate::events::Events;
 use crate::provider::PodProvider;
-use client::EventType;
+use client::{EventType, Informers};
 use futures::StreamExt;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +65,7 @@ pub struct Settings {
 pub(crate) struct NodeAgent {
     pub settings: Settings,
     pub client: Client,
+    pub informers: Informers,
     pub provider: Arc<dyn PodProvider>,
     pub events: Events,
     pub node: watch::Sender<Option<Arc<Node>>>,
@@ -106,24 +107,23 @@ impl NodeAgent {
     async fn follow(&self) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.settings.name));
-        let stream = client::watcher(nodes, config).default_backoff();
+        let stream = self.informers.events(nodes, &config);
         let mut stream = std::pin::pin!(stream);
         // Before it is registered it is in no list.
         let mut is_listed = true;
         while let Some(event) = stream.next().await {
             match event {
-                Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => {
+                watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
                     is_listed = true;
                     if self.seen(node).await {
                         self.changed.notify_one();
                     }
                 }
-                Ok(watcher::Event::Delete(_)) => self.gone().await,
-                Ok(watcher::Event::Init) => is_listed = self.node.borrow().is_none(),
+                watcher::Event::Delete(_) => self.gone().await,
+                watcher::Event::Init => is_listed = self.node.borrow().is_none(),
                 // It went while nobody told us.
-                Ok(watcher::Event::InitDone) if !is_listed => self.gone().await,
-                Ok(watcher::Event::InitDone) => {}
-                Err(error) => tracing::debug!(error = crate::error::chain(&error), "watch the own node"),
+                watcher::Event::InitDone if !is_listed => self.gone().await,
+                watcher::Event::InitDone => {}
             }
         }
     }

@@ -81,6 +81,7 @@ pub async fn metrics(server: &Arc<Server>) -> Result<Answer, Refusal> {
         server.node_name,
         known.len(),
     );
+    client::render_transport(&mut text);
     text.push_str(&process_metrics().unwrap_or_default());
     Ok(answer::metrics(text))
 }

@@ -40,6 +40,8 @@ pub(crate) fn kind() -> Kind {
                 ("", "", "NodeProxyOptions"),
                 &["create", "delete", "get", "patch", "update"],
             )
+            // Who this node is at the cluster's Redis.
+            .with_subresource("redis", ("minik8s.io", "v1", "RedisCredentials"), &["get"])
             .selectable(&["spec.unschedulable"])
     }
 }

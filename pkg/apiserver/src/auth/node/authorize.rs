@@ -156,6 +156,7 @@ fn node_object(node: &str, attributes: &Attributes<'_>) -> Result<(), String> {
     match (attributes.subresource, attributes.verb) {
         // Which node it writes is looked at by `restrict`.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+        ("redis", "get") if attributes.name == node => Ok(()),
         ("", "get" | "list" | "watch") => match attributes.name {
             name if name == node => Ok(()),
             "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
