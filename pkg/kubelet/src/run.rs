@@ -67,7 +67,7 @@ pub async fn run(mut config: Config, shutdown: CancellationToken) -> Result<(), 
     };
     let provider: Arc<dyn PodProvider> = match (&config.provider, &config.slurm) {
         (Some(given), _) => given.clone(),
-        (None, Some(file)) => slurm_site(&config, file, informers.client(), &events, &shutdown).await?,
+        (None, Some(file)) => slurm_site(&config, file, &client, &events, &shutdown).await?,
         (None, None) => {
             let parts = Parts { informers: &informers, events: &events, addresses: &addresses };
             local_node(&config, parts, &mut tasks, &shutdown).await?
@@ -242,7 +242,7 @@ pub async fn local(
     shutdown: &CancellationToken,
 ) -> Result<(Arc<dyn PodProvider>, JoinSet<()>), Error> {
     let mut tasks = JoinSet::new();
-    let parts = Parts { client: &None, events: &Events::default(), addresses: &addresses(config) };
+    let parts = Parts { informers: &None, events: &Events::default(), addresses: &addresses(config) };
     let node = local_node(config, parts, &mut tasks, shutdown).await?;
     Ok((node, tasks))
 }
