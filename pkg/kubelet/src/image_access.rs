@@ -375,7 +375,11 @@ mod tests {
             (secret("other", "u2", "wrong"), false),
             (secret("login", "made anew", "wrong"), false),
         ] {
-            assert_eq!(images.admits(NAME, &id(1), &granted, &[asks.clone()]), expected, "{asks:?}");
+            assert_eq!(
+                images.admits(NAME, &id(1), &granted, std::slice::from_ref(&asks)),
+                expected,
+                "{asks:?}"
+            );
         }
         assert!(!images.admits(NAME, &id(1), &granted, &[]));
 
