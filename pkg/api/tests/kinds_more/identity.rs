@@ -64,7 +64,7 @@ flowcontrol.apiserver.k8s.io/v1 flowschemas [] (status) cluster
 flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations [] (status) cluster
 minik8s.io/v1 dnses [] (status)
 minik8s.io/v1 functioncalls [fcall] (status)
-minik8s.io/v1 functions [func,fn] (status)
+minik8s.io/v1 functions [func,fn] (status,invoke,log)
 minik8s.io/v1 workflowruns [wfr] (status)
 minik8s.io/v1 workflows [wf] ()
 networking.k8s.io/v1 ingressclasses [] () cluster
