@@ -33,7 +33,7 @@ const TELLING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Calls under way have so long to end when the program does.
 const DRAIN: Duration = Duration::from_secs(20);
 /// Connections that are kept may be used so long after the end is known: longer than the API server keeps them.
-const LINGER: Duration = Duration::from_millis(400);
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Why functions cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -207,36 +207,27 @@ async fn serve(
     drained: CancellationToken,
 ) {
     let doors = Doors::new(ConnectionLimits::default());
-    let (tls, connections, closing) = (Arc::new(tls), TaskTracker::new(), CancellationToken::new());
+    let (tls, connections) = (Arc::new(tls), TaskTracker::new());
     while let Some(connection) = doors.accept(&listener, &shutdown).await {
-        let (tls, routes) = (tls.clone(), routes.clone());
-        let (ends, closing) = (shutdown.clone(), closing.clone());
-        connections.spawn(async move { serve_one(connection, &tls, routes, &ends, &closing).await });
+        let (tls, routes, ends) = (tls.clone(), routes.clone(), shutdown.clone());
+        connections.spawn(async move { serve_one(connection, &tls, routes, ends).await });
     }
     drop(listener);
     connections.close();
-    // Who keeps a connection may be about to use it: it is told with an answer that this one ends.
-    let _ = tokio::time::timeout(LINGER, connections.wait()).await;
-    closing.cancel();
     let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
     drained.cancel();
 }
 
-/// Answers on a connection until it is closed; from `ends` on HTTP/1 clients are told with each answer not to use it again.
-async fn serve_one(
-    connection: Connection<Watched>,
-    tls: &Tls,
-    routes: Router,
-    ends: &CancellationToken,
-    closing: &CancellationToken,
-) {
+/// Answers on a connection until it is closed. When the program ends, whoever keeps it may be about to use it: so it stays
+/// open for a little while, in which HTTP/1 clients are told with each answer not to use it again.
+async fn serve_one(connection: Connection<Watched>, tls: &Tls, routes: Router, ends: CancellationToken) {
     let Some(secured) = connection.secure(&tls.acceptor()).await else { return };
     let holder = secured.peer().clone();
     let peer = Peer { is_front_proxy: is_front_proxy(secured.io()), holder };
     if peer.is_front_proxy {
         peer.holder.is_of_cluster();
     }
-    let ends = ends.clone();
+    let (closing, told) = (CancellationToken::new(), ends.clone());
     let answering = move |mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         let (is_old, ends) = (request.version() < Version::HTTP_2, ends.clone());
@@ -249,7 +240,16 @@ async fn serve_one(
             answer
         }
     };
-    secured.serve(answering, closing).await;
+    let lingering = async {
+        told.cancelled().await;
+        tokio::time::sleep(LINGER).await;
+        closing.cancel();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = secured.serve(answering, &closing) => {}
+        () = lingering => {}
+    }
 }
 
 /// Hears from pods that they listen, until shutdown. What they say is a hint: the pod is asked itself.

@@ -50,6 +50,9 @@ pub struct Backend {
     pub document: Option<String>,
     /// Connections that can be used again, to somebody who is waited for while nobody is there; nobody's, if there is none.
     kept: Option<Mutex<Vec<Kept>>>,
+    /// When somebody was reached last, and whose turn it is to try while nobody is.
+    reached: Mutex<Option<Instant>>,
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// A connection, whom it leads to, and since when it was not used.
@@ -76,6 +79,8 @@ impl Backend {
             is_available: false,
             document: None,
             kept: None,
+            reached: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
         }
     }
 
@@ -90,6 +95,8 @@ impl Backend {
             is_available: true,
             document: None,
             kept: Some(Mutex::default()),
+            reached: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
         }
     }
 
@@ -172,13 +179,29 @@ impl Backend {
             }
             let error = match connect::open(server, (&address.0, address.1), Some((tls.clone(), &name))).await
             {
-                Ok(sender) => return Ok(sender),
+                Ok(sender) => {
+                    *self.reached.lock() = Some(Instant::now());
+                    return Ok(sender);
+                }
                 Err(error) => error,
             };
             if Instant::now() >= ends {
                 return Err(error);
             }
-            tokio::time::sleep(PAUSE).await;
+            // One at a time tries while nobody is there; as soon as it gets through, all do.
+            let failed = Instant::now();
+            let Ok(_turn) = tokio::time::timeout_at(ends.into(), self.turn.lock()).await else {
+                return Err(error);
+            };
+            if self.reached.lock().is_none_or(|reached| reached < failed) {
+                tokio::time::sleep(PAUSE).await;
+                if let Ok(sender) =
+                    connect::open(server, (&address.0, address.1), Some((tls.clone(), &name))).await
+                {
+                    *self.reached.lock() = Some(Instant::now());
+                    return Ok(sender);
+                }
+            }
             address = self.address(server).unwrap_or(address);
         }
     }
@@ -297,6 +320,8 @@ mod tests {
                 is_available: false,
                 document: None,
                 kept: None,
+                reached: Mutex::default(),
+                turn: tokio::sync::Mutex::default(),
             }
         }
     }

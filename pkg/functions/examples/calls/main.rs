@@ -325,7 +325,7 @@ fn from_zero(node: &Node, calls: usize, functions: usize) -> Result<()> {
 
 /// What functions take that nobody calls.
 fn idle(node: &Node, functions: usize) -> Result<()> {
-    node.0.run("sh", &["-c", &format!("kill $(pgrep -f '^/knative ' | head -n 1)")]);
+    node.0.run("sh", &["-c", "kill $(pgrep -f '^/knative ' | head -n 1)"]);
     let ends = Instant::now() + PATIENCE;
     node.apply(&[function("one", "def main(params):\n    return 1\n", &json!({"idleSeconds": 1}))])?;
     while node.kubectl(&["trigger", "one", ""]).is_err() {

@@ -124,7 +124,9 @@ async fn no_call_fails_because_of_an_update_an_undo_or_a_restart() {
     let stopped = stop.clone();
     let load = tokio::spawn(async move {
         let mut answers: HashMap<(u16, String), usize> = HashMap::new();
-        let mut ticks = tokio::time::interval(Duration::from_millis(2));
+        // 500 calls a second, or a twentieth of that.
+        let period = if std::env::var_os("SOAK").is_some() { 2 } else { 40 };
+        let mut ticks = tokio::time::interval(Duration::from_millis(period));
         let mut under_way = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -150,7 +152,7 @@ async fn no_call_fails_because_of_an_update_an_undo_or_a_restart() {
     stop.cancel();
     let answers = load.await.expect("calls");
     assert!(answers.keys().all(|(status, _)| *status == 200), "{answers:?}");
-    assert!(answers.values().sum::<usize>() > 100, "{answers:?}");
+    assert!(answers.values().sum::<usize>() > 20, "{answers:?}");
 }
 
 async fn call(http: &Http, path: &str) -> (u16, String) {
