@@ -197,9 +197,9 @@ fn heading(pod: &Pod, name: &str, comment: &str, folder: &str, options: &Options
     for (option, value) in options {
         let _ = writeln!(script, "#SBATCH --{option}={value}");
     }
-    let _ = write!(
+    let _ = writeln!(
         script,
-        "# Pod {} of namespace {}.\n",
+        "# Pod {} of namespace {}.",
         text(&pod.metadata.name),
         text(&pod.metadata.namespace)
     );

@@ -45,7 +45,7 @@ pub fn status(pod: &Pod, known: Known<'_>, before: Option<&PodStatus>, now: Time
     };
     let init = listed(spec.and_then(|spec| spec.init_containers.as_ref()), true);
     let containers = listed(spec.map(|spec| &spec.containers), false);
-    let phase = found.phase(&containers, &init);
+    let phase = found.phase(&containers);
     let (reason, message) = found.said(phase);
     let mut status = PodStatus {
         phase: Some(phase.to_owned()),
@@ -148,7 +148,7 @@ impl<'a> Found<'a> {
         let may_run_again = run.was_told
             && !self.known.is_ending
             && self.end.is_none()
-            && !self.run.is_some_and(|run| run.done.is_some());
+            && self.run.is_none_or(|run| run.done.is_none());
         if let Some((at, code)) = run.end.filter(|_| !may_run_again) {
             let reason = self.end.as_ref().filter(|_| code != 0).map(|end| end.state.reason);
             let output = self.end.as_ref().map(|end| end.output.as_str()).filter(|text| !text.is_empty());
@@ -189,7 +189,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    fn phase(&self, containers: &[ContainerStatus], init: &[ContainerStatus]) -> &'static str {
+    fn phase(&self, containers: &[ContainerStatus]) -> &'static str {
         if matches!(self.known.record.submission, Submission::Refused { .. }) {
             return "Failed";
         }
