@@ -12,6 +12,7 @@ type Program = fn(std::vec::IntoIter<OsString>) -> ExitCode;
 const PROGRAMS: &[(&str, Program)] = &[
     ("apiserver", |arguments| apiserver_cmd::main(arguments)),
     ("controller-manager", |arguments| controller_manager_cmd::main(arguments)),
+    ("interlink", |arguments| interlink_cmd::main(arguments)),
     ("knative", |arguments| knative_cmd::main(arguments)),
     ("kubeadm", |arguments| kubeadm_cmd::main(arguments)),
     ("kubectl", |arguments| kubectl_cmd::main(arguments)),

@@ -7,6 +7,7 @@ use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use std::any::Any;
 use std::io::{ErrorKind, IoSlice, Result};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -27,6 +28,11 @@ impl Watched {
     pub(crate) fn new(socket: TcpStream, peer: Arc<Peer>) -> Watched {
         let ended = Box::pin(peer.ended());
         Watched { socket, peer, ended }
+    }
+
+    /// Its own address, and that of the other side.
+    pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
+        Ok((self.socket.local_addr()?, self.socket.peer_addr()?))
     }
 
     fn tell(&self, written: Poll<Result<usize>>) -> Poll<Result<usize>> {

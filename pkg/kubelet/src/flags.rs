@@ -15,6 +15,7 @@ use std::time::Duration;
 
 const CONTAINERD: &str = "containerd";
 const SLURM: &str = "slurm";
+const INTERLINK: &str = "interlink";
 const NEVER: &str = "NeverVerify";
 const NEVER_PRELOADED: &str = "NeverVerifyPreloadedImages";
 const NEVER_LISTED: &str = "NeverVerifyAllowlistedImages";
@@ -26,7 +27,9 @@ const EXAMPLES: &str = "Examples:
   kubelet --pod-manifest-path /etc/kubernetes/manifests
       runs the pods of a folder, without any cluster
   kubelet --kubeconfig /etc/kubernetes/slurm.conf --hostname-override hpc --provider slurm --config site.yaml
-      makes a SLURM site a node, whose pods are its jobs";
+      makes a SLURM site a node, whose pods are its jobs
+  kubelet --kubeconfig /etc/kubernetes/vk.conf --hostname-override vk --provider interlink --config InterLinkConfig.yaml
+      makes a node of whatever an interLink API has behind it";
 
 /// Runs the pods of one node.
 #[derive(Debug, Parser)]
@@ -41,12 +44,16 @@ pub struct Flags {
     /// Ask for a new client certificate before the present one ends.
     #[arg(long)]
     pub rotate_certificates: bool,
-    /// What runs the pods: this machine, or a SLURM site that --config describes.
-    #[arg(long, default_value = "containerd", value_parser = [CONTAINERD, SLURM])]
+    /// What runs the pods: this machine, or a SLURM site or an interLink API that --config describes.
+    #[arg(long, default_value = "containerd", value_parser = [CONTAINERD, SLURM, INTERLINK])]
     pub provider: String,
-    /// The description of the site, with --provider slurm.
+    /// The description of the site with --provider slurm; InterLinkConfig.yaml with --provider interlink, which is
+    /// looked for where INTERLINKCONFIGPATH says if it is not given.
     #[arg(long, required_if_eq("provider", SLURM))]
     pub config: Option<PathBuf>,
+    /// How an interLink API of the first generation is told to reach this cluster, if not as this node does.
+    #[arg(long)]
+    pub interlink_apiserver: Option<String>,
     /// A folder of pod manifests, watched.
     #[arg(long)]
     pub pod_manifest_path: Option<PathBuf>,
@@ -152,6 +159,13 @@ pub struct Flags {
     /// How long the node says that it is short of something after it has ceased to be, in seconds.
     #[arg(long, default_value = "5m", value_parser = duration)]
     pub eviction_pressure_transition_period: Duration,
+}
+
+impl Flags {
+    /// Pods run behind an interLink API.
+    pub fn is_interlink(&self) -> bool {
+        self.provider == INTERLINK
+    }
 }
 
 impl From<Flags> for Config {

@@ -52,5 +52,6 @@ mod worker;
 pub use cleanup::cleanup;
 pub use config::Config;
 pub use error::Error;
+pub use events::Events;
 pub use flags::Flags;
-pub use run::run;
+pub use run::{local, run};

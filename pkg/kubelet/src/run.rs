@@ -222,6 +222,17 @@ struct Parts<'a> {
     addresses: &'a [String],
 }
 
+/// This machine as a provider of pods for whoever is not a kubelet, and what has to run beside it. No apiserver is asked.
+pub async fn local(
+    config: &Config,
+    shutdown: &CancellationToken,
+) -> Result<(Arc<dyn PodProvider>, JoinSet<()>), Error> {
+    let mut tasks = JoinSet::new();
+    let parts = Parts { client: &None, events: &Events::default(), addresses: &addresses(config) };
+    let node = local_node(config, parts, &mut tasks, shutdown).await?;
+    Ok((node, tasks))
+}
+
 /// This machine, with what goes on beside its pods: logs that grow, images that nobody uses, pods that have to go.
 async fn local_node(
     config: &Config,

@@ -11,7 +11,7 @@ mod outbox;
 mod sessions;
 mod table;
 
-pub(crate) use outbox::Outbox;
+pub use outbox::Outbox;
 pub use sessions::Sessions;
 pub(crate) use table::PodTable;
 

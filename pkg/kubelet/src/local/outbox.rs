@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// Changes on their way.
 #[derive(Default)]
-pub(crate) struct Outbox {
+pub struct Outbox {
     /// By uid; that of the node has none.
     latest: Mutex<BTreeMap<String, Change>>,
     filled: Notify,

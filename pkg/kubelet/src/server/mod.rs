@@ -36,6 +36,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use logs::{Options as LogQuery, Since, container_log};
 pub use tls::{Serving, TlsError};
 
 /// The port that upstream's kubelet listens on.

@@ -16,15 +16,19 @@ use super::Server;
 use super::answer::{self, Answer, Refusal};
 use super::pods;
 use super::route::{PodPath, Query};
-use crate::provider::{Log, LogRequest};
+use crate::provider::{Log, LogRequest, PodProvider};
 use crate::runtime::Error;
+use bytes::Bytes;
 use filter::Filter;
+use futures::Stream;
+use futures::future::BoxFuture;
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use options::Options;
+pub use options::{Options, Since};
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Pieces on their way to the client.
 const PIECES: usize = 8;
@@ -34,60 +38,77 @@ pub async fn handle(server: &Arc<Server>, path: &PodPath, query: &Query) -> Resu
     let options = Options::parse(query)?;
     let pod = pods::named(server, &path.namespace, &path.pod);
     let pod = pod.ok_or_else(|| (StatusCode::NOT_FOUND, format!("pod {:?} does not exist", path.pod)))?;
-    if !has_container(&pod, &path.container) {
-        let text = format!("container {:?} not found in pod {:?}", path.container, path.pod);
-        return Err((StatusCode::NOT_FOUND, text));
+    let (receiver, copying) = open(&server.provider, &pod, &path.container, &options).await?;
+    let shutdown = server.shutdown.clone();
+    server.streams.spawn(async move {
+        tokio::select! { () = copying => {}, () = shutdown.cancelled() => {} }
+    });
+    Ok(answer::stream(receiver))
+}
+
+/// A container's log for whoever is not the node's API, as far as its end, or as long as somebody takes it.
+pub async fn container_log(
+    provider: &Arc<dyn PodProvider>,
+    pod: &Pod,
+    container: &str,
+    options: Options,
+) -> Result<impl Stream<Item = std::io::Result<Bytes>> + Send + use<>, Refusal> {
+    let (receiver, copying) = open(provider, pod, container, &options).await?;
+    let copying = AbortOnDropHandle::new(tokio::spawn(copying));
+    Ok(futures::stream::unfold((receiver, copying), |(mut receiver, copying)| async {
+        let piece = receiver.recv().await?;
+        Some((Ok(piece), (receiver, copying)))
+    }))
+}
+
+/// Where a log comes out, and what brings it there.
+type Opened = (mpsc::Receiver<Bytes>, BoxFuture<'static, ()>);
+
+async fn open(
+    provider: &Arc<dyn PodProvider>,
+    pod: &Pod,
+    container: &str,
+    options: &Options,
+) -> Result<Opened, Refusal> {
+    if !has_container(pod, container) {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        return Err((StatusCode::NOT_FOUND, format!("container {container:?} not found in pod {name:?}")));
     }
-    let id = choose(&pod, &path.container, options.previous).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
-    let pod = pods::reference(&pod);
+    let id = choose(pod, container, options.previous).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
     let asked = LogRequest { follow: options.follow, tail_lines: options.tail_lines };
-    let log = server.provider.logs(&pod, &id, asked).await.map_err(|error| match error {
+    let log = provider.logs(&pods::reference(pod), &id, asked).await.map_err(|error| match error {
         Error::NotFound(_) => unreadable(&id),
         other => pods::failed(&other),
     })?;
     let (pieces, receiver) = mpsc::channel(PIECES);
-    let filter = Filter::new(&options, Timestamp::now());
-    let log = match log {
-        Log::File(file) => file,
-        Log::Stream(lines) => {
-            let shutdown = server.shutdown.clone();
-            server.streams.spawn(async move {
-                tokio::select! {
-                    ended = stream::copy(lines, filter, &pieces) => {
-                        if let Err(error) = ended {
-                            tracing::warn!(%error, "a log ended early");
-                        }
-                    }
-                    () = pieces.closed() => {}
-                    () = shutdown.cancelled() => {}
-                }
-            });
-            return Ok(answer::stream(receiver));
-        }
-    };
-    // A file that cannot be read is an answer of its own; what fails later only ends the stream.
-    let reader = follow::Reader::open(&log.path, options.tail_lines).await.map_err(|error| {
-        tracing::warn!(%error, container = id, path = %log.path.display(), "cannot read a log");
-        unreadable(&id)
-    })?;
+    let filter = Filter::new(options, Timestamp::now());
     let follow = options.follow;
-    let task = {
-        let server = server.clone();
-        async move {
-            let shutdown = server.shutdown.clone();
-            tokio::select! {
-                ended = follow::copy(log, reader, filter, follow, &pieces) => {
-                    if let Err(error) = ended {
-                        tracing::warn!(%error, "a log ended early");
-                    }
-                }
-                () = pieces.closed() => {}
-                () = shutdown.cancelled() => {}
-            }
+    let copying: BoxFuture<'static, std::io::Result<()>> = match log {
+        Log::Stream(lines) => {
+            let pieces = pieces.clone();
+            Box::pin(async move { stream::copy(lines, filter, &pieces).await })
+        }
+        Log::File(log) => {
+            // A file that cannot be read is an answer of its own; what fails later only ends the stream.
+            let reader = follow::Reader::open(&log.path, options.tail_lines).await.map_err(|error| {
+                tracing::warn!(%error, container = id, path = %log.path.display(), "cannot read a log");
+                unreadable(&id)
+            })?;
+            let pieces = pieces.clone();
+            Box::pin(async move { follow::copy(log, reader, filter, follow, &pieces).await })
         }
     };
-    server.streams.spawn(task);
-    Ok(answer::stream(receiver))
+    let copying = async move {
+        tokio::select! {
+            ended = copying => {
+                if let Err(error) = ended {
+                    tracing::warn!(%error, "a log ended early");
+                }
+            }
+            () = pieces.closed() => {}
+        }
+    };
+    Ok((receiver, Box::pin(copying)))
 }
 
 fn unreadable(id: &str) -> Refusal {

@@ -1,0 +1,5 @@
+//! The interlink program.
+
+fn main() -> std::process::ExitCode {
+    interlink_cmd::main(std::env::args_os())
+}
