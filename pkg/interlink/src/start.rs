@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::plugin::{self, Site, container, slurm};
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
+use kubelet::eviction::{HARD, Thresholds};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +55,12 @@ enum Plugin {
         /// Where things are kept that need not survive a reboot.
         #[arg(long, default_value = "/run/interlink")]
         state_dir: PathBuf,
+        /// The cgroup above those of pods.
+        #[arg(long, default_value = "")]
+        cgroup_root: String,
+        /// Pods have to go when less than this is left of the machine.
+        #[arg(long, default_value = HARD)]
+        eviction_hard: Thresholds,
     },
     /// As jobs of a SLURM site.
     Slurm {
@@ -89,9 +96,24 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<(), Error>
             let listen = SocketAddr::new(common.address, config.interlink_port);
             api::run(config, listen, shutdown).await
         }
-        Role::Plugin(Plugin::Container { common, containerd, pod_cidr, max_pods, state_dir }) => {
+        Role::Plugin(Plugin::Container {
+            common,
+            containerd,
+            pod_cidr,
+            max_pods,
+            state_dir,
+            cgroup_root,
+            eviction_hard,
+        }) => {
             let config = common.load()?;
-            let options = container::ContainerOptions { socket: containerd, pod_cidr, max_pods, state_dir };
+            let options = container::ContainerOptions {
+                socket: containerd,
+                pod_cidr,
+                max_pods,
+                state_dir,
+                cgroup_root,
+                eviction_hard,
+            };
             let (site, tasks) = container::start(config.data_root()?, &options, &shutdown).await?;
             serve(&config, common.address, site, tasks, shutdown).await
         }

@@ -280,6 +280,9 @@ impl LogRequest {
         let request: LogRequest =
             serde_json::from_slice(body).map_err(|error| not("a request for a log", &error))?;
         request.opts.range()?;
+        if request.pod_uid.is_empty() || request.container_name.is_empty() {
+            return Err(BadBody("PodUID and ContainerName must be set".into()));
+        }
         Ok(request)
     }
 }

@@ -121,7 +121,6 @@ async fn status(State(server): Server, request: Request) -> Response {
         Ok(decoded) => decoded,
         Err(error) => return bad(&error),
     };
-    let pods: Vec<_> = pods.into_iter().flatten().collect();
     match server.status(&pods).await {
         Ok(states) => json(&wire::encode_states(&states)),
         Err((code, words)) => (code, words).into_response(),

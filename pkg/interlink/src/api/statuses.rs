@@ -6,7 +6,7 @@ use super::{ApiServer, Refusal, refusal};
 use crate::asking::{Asking, Next, Outcome};
 use crate::caller::CallError;
 use crate::names::PodName;
-use crate::wire::{self, PodState};
+use crate::wire::{self, BadBody, PodState};
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
@@ -50,15 +50,15 @@ impl Statuses {
 
 impl ApiServer {
     /// The statuses of these pods, or of all. Those that the plugin does not know are left out.
-    pub async fn status(&self, pods: &[Pod]) -> Result<Vec<PodState>, Refusal> {
+    pub async fn status(&self, pods: &[Result<Pod, BadBody>]) -> Result<Vec<PodState>, Refusal> {
         let mut asked: Vec<Arc<KeptPod>> = Vec::new();
-        for pod in pods {
+        for pod in pods.iter().flatten() {
             // One that is none fails nobody else's.
             let Ok(name) = PodName::of(pod) else { continue };
             let known = self.kept.get(&name.uid);
             asked.push(Arc::new(known.unwrap_or_else(|| KeptPod::new(&name, pod))));
         }
-        if asked.is_empty() {
+        if pods.is_empty() {
             asked = self.kept.all();
         }
         if asked.is_empty() {

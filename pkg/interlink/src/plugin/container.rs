@@ -8,6 +8,7 @@ use crate::api::Error;
 use crate::wire::RetrievedPod;
 use ipnet::IpNet;
 use kubelet::config::{NetworkConfig, RuntimeConfig};
+use kubelet::eviction::Thresholds;
 use kubelet::runtime::containerd::{self, Containerd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,10 @@ pub struct ContainerOptions {
     pub max_pods: u32,
     /// What need not survive a reboot.
     pub state_dir: PathBuf,
+    /// The cgroup above those of pods.
+    pub cgroup_root: String,
+    /// What must be left of the machine.
+    pub eviction_hard: Thresholds,
 }
 
 struct Localizes;
@@ -48,6 +53,8 @@ fn kubelet_config(root: &Path, options: &ContainerOptions) -> Result<kubelet::Co
     config.paths.container_logs = root.join("container-logs");
     config.state_dir = options.state_dir.join("runtime");
     config.max_pods = options.max_pods;
+    config.cgroup_root.clone_from(&options.cgroup_root);
+    config.eviction_hard = options.eviction_hard.clone();
     config.pod_cidrs = vec![options.pod_cidr];
     if let NetworkConfig::Node(network) = &mut config.network {
         network.bridge = BRIDGE.to_owned();

@@ -23,7 +23,7 @@ use kubelet::server::{LogQuery, Since, container_log};
 use parking_lot::Mutex;
 use pki::file::{Mode, write};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ pub struct ProvidedSite {
     /// Pods as they run here.
     pods: Mutex<BTreeMap<String, Arc<Pod>>>,
     /// Those of which nothing is left.
-    ended: Mutex<BTreeMap<String, bool>>,
+    ended: Mutex<BTreeSet<String>>,
     changed: Notify,
 }
 
@@ -131,12 +131,11 @@ impl ProvidedSite {
             while let Some(change) = changes.next().await {
                 match change {
                     Change::Status { pod, finished: true, .. } => {
-                        let uid = pod.metadata.uid.clone().unwrap_or_default();
                         // It was deleted and nothing of it is left.
-                        self.ended.lock().insert(uid, true);
+                        self.has_ended(&pod.metadata.uid.clone().unwrap_or_default());
                         self.provider.delete(pod);
                     }
-                    Change::Gone(uid) => drop(self.ended.lock().insert(uid, true)),
+                    Change::Gone(uid) => self.has_ended(&uid),
                     _ => {}
                 }
                 self.changed.notify_waiters();
@@ -145,6 +144,13 @@ impl ProvidedSite {
         tokio::select! {
             () = follow => {}
             () = self.provider.clone().run(shutdown.clone()) => {}
+        }
+    }
+
+    /// Whoever waits for its end is told. Nobody does once it is forgotten.
+    fn has_ended(&self, uid: &str) {
+        if self.pods.lock().contains_key(uid) {
+            self.ended.lock().insert(uid.to_owned());
         }
     }
 
@@ -230,7 +236,7 @@ impl Site for ProvidedSite {
         let is_over = async {
             loop {
                 let changed = self.changed.notified();
-                if self.ended.lock().contains_key(&name.uid) {
+                if self.ended.lock().contains(&name.uid) {
                     return;
                 }
                 changed.await;
