@@ -46,6 +46,7 @@ bench: build test-packages ## print the tables of benchmarks (QUICK=1 less; PEER
 	$(STATIC) $(CARGO) run $(RELEASE) -p controllers --example converge -- $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) run $(RELEASE) -p kubelet --example node -- $(BIN)/kubelet --shim $(BIN)/containerd-shim-minik8s-v1 \
 		$(if $(QUICK),--quick) $(if $(PEER_KUBELET),--peer $(PEER_KUBELET))
+	$(STATIC) $(CARGO) run $(RELEASE) -p interlink --example requests -- $(BIN)/minik8s $(if $(QUICK),--quick)
 	$(STATIC) $(CARGO) run $(RELEASE) -p proxy --example rules -- $(BIN)/kubeproxy \
 		$(if $(QUICK),--services 1000 --changes 5) $(if $(PEER_KUBEPROXY),--peer $(PEER_KUBEPROXY))
 	$(STATIC) $(CARGO) run $(RELEASE) -p functions --example calls -- $(BIN)/minik8s $(if $(QUICK),--quick)

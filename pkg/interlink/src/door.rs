@@ -59,7 +59,7 @@ async fn take(
         move |request: Request<Incoming>| {
             let (guard, router, peer) = (guard.clone(), router.clone(), peer.clone());
             async move {
-                if let Err(refused) = admit(&guard, is_own, &request) {
+                if let Some(refused) = refuse(&guard, is_own, &request) {
                     return refused;
                 }
                 peer.is_user("interlink");
@@ -79,21 +79,19 @@ async fn take(
     }
 }
 
-fn admit<B>(guard: &Guard, is_own: bool, request: &Request<B>) -> Result<(), Response> {
+/// The answer to whoever may not speak; none: it may.
+fn refuse<B>(guard: &Guard, is_own: bool, request: &Request<B>) -> Option<Response> {
+    let answer = |code: StatusCode, why: &'static str| Some((code, why).into_response());
     if !is_own {
         let why = "without a token or client certificates only processes of the same user are answered";
-        return Err((StatusCode::FORBIDDEN, why).into_response());
+        return answer(StatusCode::FORBIDDEN, why);
     }
     match guard.admits(request.headers()) {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            Err((StatusCode::UNAUTHORIZED, "Unauthorized: the bearer token is missing or wrong")
-                .into_response())
-        }
+        Ok(true) => None,
+        Ok(false) => answer(StatusCode::UNAUTHORIZED, "Unauthorized: the bearer token is missing or wrong"),
         Err(error) => {
             tracing::error!(error = kubelet::error::chain(&error), "no token to compare with");
-            Err((StatusCode::INTERNAL_SERVER_ERROR, "the server has no token to compare with")
-                .into_response())
+            answer(StatusCode::INTERNAL_SERVER_ERROR, "the server has no token to compare with")
         }
     }
 }

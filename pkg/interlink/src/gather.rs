@@ -56,16 +56,26 @@ pub enum GatherError {
         name: String,
     },
     /// The apiserver does not give it.
-    #[error("read {kind} {name:?}")]
+    #[error("read {kind} {name:?}: {why}")]
     Api {
         /// Its kind.
         kind: &'static str,
         /// Its name.
         name: String,
         /// Why not.
-        #[source]
-        source: Box<kube::Error>,
+        why: String,
     },
+}
+
+impl GatherError {
+    /// In the apiserver's own words, where it has said some.
+    fn api(kind: &'static str, name: &str, error: &kube::Error) -> GatherError {
+        let why = match error {
+            kube::Error::Api(status) => status.message.clone(),
+            other => kubelet::error::chain(other),
+        };
+        GatherError::Api { kind, name: name.to_owned(), why }
+    }
 }
 
 /// Which objects a pod uses.
@@ -164,7 +174,7 @@ where
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let mut found = BTreeMap::new();
     for (name, is_optional) in names {
-        let failed = |source| GatherError::Api { kind, name: name.clone(), source: Box::new(source) };
+        let failed = |error| GatherError::api(kind, name, &error);
         match api.get_opt(name).await.map_err(failed)? {
             Some(mut object) => {
                 object.managed_fields_mut().clear();
@@ -203,11 +213,7 @@ async fn tokens(
             },
             ..TokenRequest::default()
         };
-        let failed = |source| GatherError::Api {
-            kind: "token of service account",
-            name: account.clone(),
-            source: Box::new(source),
-        };
+        let failed = |error| GatherError::api("token of service account", &account, &error);
         let answer = accounts
             .create_token_request(&account, &PostParams::default(), &request)
             .await

@@ -604,7 +604,7 @@ mod tests {
         assert!(read[2].is_err());
         assert!(decode_states(b"null").unwrap().is_empty());
         assert!(decode_states(b"oops").is_err());
-        let again = decode_states(encode_states(&[first.clone()]).to_string().as_bytes()).unwrap();
+        let again = decode_states(encode_states(std::slice::from_ref(first)).to_string().as_bytes()).unwrap();
         assert_eq!(again[0].as_ref().unwrap(), first);
     }
 

@@ -274,7 +274,7 @@ impl ApiServer {
     async fn ping(&self) -> Result<Option<wire::Pong>, Refusal> {
         match self.plugin.call("/status", Method::GET, b"[]".to_vec(), PING).await {
             Ok(answer) => Ok(wire::decode_pong(&answer)),
-            Err(CallError::Answered { code, words }) if matches!(code, 401 | 403) => {
+            Err(CallError::Answered { code: 401 | 403, words }) => {
                 Err((StatusCode::BAD_GATEWAY, format!("the plugin does not let the API server in: {words}")))
             }
             Err(CallError::Answered { .. }) => Ok(None),

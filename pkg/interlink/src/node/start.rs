@@ -64,7 +64,7 @@ pub async fn run(
         _ => None,
     };
     if let Some(certificates) = &kubelet.certificates {
-        certificates.bootstrap(&shutdown).await.map_err(kubelet::Error::from)?;
+        certificates.bootstrap(&shutdown).await?;
     }
     let client = client::connect(kubeconfig.as_deref(), USER_AGENT).await?;
     if kubeconfig.is_none() {

@@ -93,7 +93,7 @@ pub(super) fn told(
         ..before.clone()
     };
     // A newer program may say nothing of init containers: those that must have ended have.
-    let is_initialized = status.init_container_statuses.iter().flatten().all(|it| has_ended_well(it))
+    let is_initialized = status.init_container_statuses.iter().flatten().all(has_ended_well)
         || status.container_statuses.iter().flatten().any(|it| !is_waiting(it));
     let conditions = conditions(pod, &status, is_initialized, now);
     PodStatus { conditions: Some(conditions), ..status }
@@ -172,7 +172,7 @@ fn container(
         ready: runs && (!has_probe || said.is_some_and(|said| said.ready)),
         started: Some(runs && said.and_then(|said| said.started).unwrap_or(true)),
         restart_count: said.map_or(0, |said| said.restart_count),
-        container_id: (!state.waiting.is_some()).then_some(id),
+        container_id: state.waiting.is_none().then_some(id),
         state: Some(state),
         last_state: last,
         ..ContainerStatus::default()
