@@ -36,7 +36,7 @@ pub use users::{NodePasswords, handle};
 
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// How many users are made at once, beside whom changes are told.
+/// Where not even a heartbeat gets through for so long, the epoch is over.
 const LONGEST_TELL: Duration = Duration::from_secs(5);
 
 /// Why an epoch ended.
