@@ -21,6 +21,8 @@ mod script;
 use core::arch::{asm, global_asm};
 use script::*;
 
+/// Whoever starts a keeper connects at once.
+const FIRST_SHIM_WITHIN_S: u64 = 10;
 const LISTENER: i64 = 0;
 const ENDS: i64 = 1;
 const NONE: i64 = -1;
@@ -164,8 +166,13 @@ impl Keeper {
             // A negative descriptor is passed over.
             PollFd { fd: self.shim as i32, events: POLLIN, revents: 0 },
         ];
-        if call(number::PPOLL, [&raw mut polled as u64, 3, 0, 0, 0, 0]) < 0 {
-            return;
+        let patience = [FIRST_SHIM_WITHIN_S, 0u64];
+        let patience = if self.had_shim { 0 } else { &raw const patience as u64 };
+        match call(number::PPOLL, [&raw mut polled as u64, 3, patience, 0, 0, 0]) {
+            // The shim that started it was killed before it could connect.
+            0 => exit(0),
+            failed if failed < 0 => return,
+            _ => {}
         }
         if polled[0].revents != 0 {
             let mut told = [0u8; 128];

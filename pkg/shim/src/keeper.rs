@@ -121,15 +121,15 @@ impl Keeper {
         let failed = |error: io::Error| error.to_string();
         fcntl(&status, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|error| error.to_string())?;
         let status = watched(status, Interest::READABLE).map_err(failed)?;
-        let mut pid = None;
+        // The process and the one that made it tell their news in whatever order.
+        let (mut pid, mut terminal) = (None, None);
         loop {
+            if let (Some(pid), Some(terminal)) = (pid, terminal) {
+                return Ok(Prepared { pid, terminal, news: status, labels, exits: self.exits(pid) });
+            }
             match next(&status).await.map_err(failed)? {
                 Some(News { kind: PID, value, .. }) => pid = u32::try_from(value).ok(),
-                Some(News { kind: READY, value, .. }) => {
-                    let pid = pid.ok_or("a script without a process")?;
-                    let terminal = value as RawFd;
-                    return Ok(Prepared { pid, terminal, news: status, labels, exits: self.exits(pid) });
-                }
+                Some(News { kind: READY, value, .. }) => terminal = Some(value as RawFd),
                 Some(news) => {
                     self.forget(pid);
                     return Err(failure(&labels, news));

@@ -77,7 +77,7 @@ impl Process {
         let waits = self.known.lock().ok().and_then(|mut known| known.waits.take());
         let (prepared, mut start) = waits.ok_or("it was started already")?;
         // One that was killed meanwhile says so below.
-        let _ = start.write_all(b"g");
+        let _ = start.write_all(&[crate::setup::START]);
         drop(start);
         prepared.started().await?;
         if let Ok(mut known) = self.known.lock() {

@@ -12,6 +12,8 @@
 mod mounts;
 mod program;
 
+pub(crate) use program::START;
+
 use crate::assembly::{Arg, IN_ROOT_NO_LINKS, NO_FOLDER, NULL, Reg, Script};
 use crate::cgroups::Cgroups;
 use crate::oci::Process;

@@ -16,6 +16,8 @@ const CLOEXEC_RANGE: u64 = 4;
 const JOIN_SESSION_KEYRING: u64 = 1;
 const SET_FILTER: u64 = 1;
 const MAY_EXECUTE: u64 = 1;
+/// What a process is told that is to start.
+pub(crate) const START: u8 = b'g';
 const NEW_FILES: u32 = 0o022;
 /// `ioctl`s of terminals.
 const UNLOCK: u64 = 0x4004_5431;
@@ -79,6 +81,8 @@ pub(super) fn become_it(
         let told = script.bytes(&[0; 8]);
         script.doing("wait for the start");
         script.call(libc::SYS_read, &[Arg::Of(start), told, Arg::Is(1)]);
+        // Whoever could have said it is gone: nothing runs that nobody started.
+        script.check(told, 0, 0xff, u64::from(START), libc::ECANCELED);
     }
     if let Some(filter) = filter.filter(|_| process.no_new_privileges) {
         set_filter(script, filter);
