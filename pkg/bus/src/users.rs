@@ -39,7 +39,15 @@ const SCHEDULER: &[&str] = &[
     "csinodes.storage.k8s.io",
 ];
 
-const KNATIVE: &[&str] = &["functions.minik8s.io", "pods"];
+const KNATIVE: &[&str] = &[
+    "pods",
+    "jobs.batch",
+    "controllerrevisions.apps",
+    "functions.minik8s.io",
+    "functioncalls.minik8s.io",
+    "workflows.minik8s.io",
+    "workflowruns.minik8s.io",
+];
 
 /// The programs of a control plane: their users, and what each may do.
 pub const COMPONENTS: &[(&str, Permission)] = &[
