@@ -20,7 +20,7 @@ pub struct Site {
     kubelet: Option<Child>,
     pub cluster: Cluster,
     pub slurm: Slurm,
-    pub sshd: Option<Sshd>,
+    _sshd: Option<Sshd>,
     dir: tempfile::TempDir,
     http: Http,
 }
@@ -62,7 +62,7 @@ impl Site {
         std::fs::write(dir.path().join("site.yaml"), text).expect("the site's file");
         std::fs::create_dir(dir.path().join("root")).expect("a folder");
         let http = cluster.server.http();
-        let mut site = Site { kubelet: None, cluster, slurm, sshd, dir, http };
+        let mut site = Site { kubelet: None, cluster, slurm, _sshd: sshd, dir, http };
         site.start_kubelet();
         let ready = || async {
             let node = site.http.get(&format!("/api/v1/nodes/{NODE}")).await.json();
