@@ -239,8 +239,16 @@ fn workflows_lead_somewhere() {
                 json!({"variable": "x", "operator": "matches", "value": "("}),
                 "spec.nodes[judge].choices[0].conditions[0].value: Invalid value",
             ),
-            ("/spec/nodes/judge/choices/0/next", json!("add"), "nothing leads to this node"),
-            ("/spec/nodes/print/next", json!("add"), "goes round for ever"),
+            (
+                "/spec/nodes/judge/choices/0/next",
+                json!("add"),
+                "spec.nodes[print]: Invalid value: \"print\": nothing leads to this node",
+            ),
+            (
+                "/spec/nodes/print/next",
+                json!("add"),
+                "spec.nodes[print]: Invalid value: \"print\": a run that comes here goes round for ever",
+            ),
             ("/spec/schedule", json!("now"), "spec.schedule: Invalid value: \"now\""),
             ("/spec/limits/items", json!(100_000), "spec.limits.items: Invalid value"),
             ("/spec/params", json!("x".repeat(70_000)), "spec.params: Too long"),
@@ -265,7 +273,11 @@ fn branches_do_not_hold_themselves() {
     check_invalid(
         &workflow,
         &[
-            ("/spec/nodes/one/next", json!("both"), "its branches lead back to itself"),
+            (
+                "/spec/nodes/one/next",
+                json!("both"),
+                "spec.nodes[all]: Invalid value: \"all\": its branches lead back to itself",
+            ),
             ("/spec/nodes/one/function", json!("f"), "spec.nodes[one].function: Forbidden"),
             ("/spec/nodes/both/branches", json!([]), "spec.nodes[both].branches: Required value"),
             ("/spec/nodes/all/each", json!(""), "spec.nodes[all].each: Required value"),

@@ -133,6 +133,11 @@ pub fn kind() -> Kind {
             wide("Error", "string", |step, _| step["spec"]["error"].as_str().unwrap_or_default().into()),
         ],
         validate_name: names::dns_subdomain_name,
+        validate: |step, errors| {
+            for name in ["node", "type", "phase"] {
+                step.get("spec").get(name).required(errors);
+            }
+        },
         validate_update: |new, old, errors| new.get("spec").immutable(&old.get("spec"), errors),
         ..Kind::new::<WorkflowStep>().short(&["wfs"])
     }
