@@ -78,7 +78,9 @@ fn usage(view: &View, now: Timestamp) -> BTreeMap<String, Amount> {
     tally.add("services", &view.services);
     tally.add("persistentvolumeclaims", &view.claims);
     for (name, count) in &view.counts {
-        tally.used.insert(name.clone(), Quantity::from_value(i64::try_from(*count).unwrap_or(i64::MAX)));
+        if let Some(used) = tally.used.get_mut(name) {
+            *used = Quantity::from_value(i64::try_from(*count).unwrap_or(i64::MAX));
+        }
     }
     tally.used.into_iter().map(|(name, amount)| (name, Amount(amount.to_string()))).collect()
 }

@@ -136,7 +136,7 @@ fn try_start(port: &Port, dir: &Path) -> Result<Child, String> {
         .spawn()
         .unwrap_or_else(|error| panic!("start redis-server: {error}; apt-get install redis-server"));
     let mut log = String::new();
-    let Some(stdout) = process.stdout.take() else { return Err(log) };
+    let stdout = process.stdout.take().expect("piped");
     let mut lines = BufReader::new(stdout).lines();
     loop {
         match lines.next() {

@@ -86,12 +86,13 @@ pub async fn rows(program: &Path, quick: bool) -> Vec<Row> {
         let [ours, runc] = times.each_mut().map(|times| median(std::mem::take(of(times))));
         row(what.to_owned(), "s", ours, runc)
     };
-    let mut rows: Vec<Row> = Vec::new();
-    rows.push(time("pause and container (median)", |times| &mut times.one));
-    rows.push(time("both removed (median)", |times| &mut times.removed));
-    rows.push(time("the pair beside four busy loops (median)", |times| &mut times.busy));
-    rows.push(time("30 at once (median of 3)", |times| &mut times.together));
-    rows.push(time("34 removed at once (median of 3)", |times| &mut times.deleted));
+    let mut rows: Vec<Row> = vec![
+        time("pause and container (median)", |times| &mut times.one),
+        time("both removed (median)", |times| &mut times.removed),
+        time("the pair beside four busy loops (median)", |times| &mut times.busy),
+        time("30 at once (median of 3)", |times| &mut times.together),
+        time("34 removed at once (median of 3)", |times| &mut times.deleted),
+    ];
     rows.extend(
         sizes.into_iter().map(|(count, [ours, runc])| {
             row(format!("shims of {count} pods: memory (PSS)"), "MB", ours, runc)

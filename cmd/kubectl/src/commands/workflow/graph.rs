@@ -190,11 +190,11 @@ mod tests {
     #[test]
     fn a_graph_is_drawn_in_the_order_of_a_run() {
         let expected = "\
-add      Task         → judge; on Raised → sorry
-sorry    Fail
-judge    Choice       n gt 2 → all; otherwise → (the end)
-all      Map          each → one; → (the end)
-  one    Task (Job)   → (the end)
+add     Task         → judge; on Raised → sorry
+sorry   Fail
+judge   Choice       n gt 2 → all; otherwise → (the end)
+all     Map          each → one; → (the end)
+  one   Task (Job)   → (the end)
 ";
         assert_eq!(text(&spec(), |_| String::new()), expected);
     }

@@ -161,7 +161,7 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         let text = "kind: Workflow\nmetadata: {name: w}\nstartAt: a\nnodes:\n  a:\n    type: Task\n    next: nowhere\n  b:\n    type: Pass\n";
         let faults = check(text).expect_err("faults");
-        assert_eq!(faults, ["flow.yaml:7:11: nodes[a].next: Not found: \"nowhere\""]);
+        assert_eq!(faults, ["flow.yaml:7:5: nodes[a].next: Not found: \"nowhere\""]);
         let text = "kind: Workflow\nmetadata: {name: w}\nstartAt: a\nnodes:\n  a:\n    type: Task\n  b:\n    type: Pass\n    next: b\n";
         let faults = check(text).expect_err("faults").join("\n");
         assert!(faults.contains("nothing leads to this node"), "{faults}");

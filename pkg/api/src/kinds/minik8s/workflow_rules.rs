@@ -267,10 +267,8 @@ fn validate_condition(condition: &Field<'_>, depth: usize, errors: &mut Errors) 
 fn validate_comparison(operator: &Field<'_>, value: &Field<'_>, errors: &mut Errors) {
     operator.one_of(&OPERATORS, errors);
     match operator.text() {
-        "exists" => {
-            if value.exists() && !value.value().is_boolean() {
-                value.invalid("`exists` is compared with true or false", errors);
-            }
+        "exists" if value.exists() && !value.value().is_boolean() => {
+            value.invalid("`exists` is compared with true or false", errors);
         }
         "matches" => match value.str() {
             None => value.invalid("must be a regular expression, as text", errors),

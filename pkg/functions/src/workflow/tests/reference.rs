@@ -24,12 +24,13 @@ pub fn walk(
                 };
                 name = caught.next.clone();
                 value = match caught.result.as_str() {
-                    "" => json!({"error": class, "message": "m", "input": value}),
-                    pointer => {
+                    pointer if !pointer.is_empty() && (value.is_object() || value.is_null()) => {
                         let mut value = value.clone();
                         value[&pointer[1..]] = json!({"error": class, "message": "m"});
                         value
                     }
+                    // What is no object has no member for the error.
+                    _ => json!({"error": class, "message": "m", "input": value}),
                 };
             }
         }
