@@ -132,9 +132,10 @@ fn pods(walk: &Walk) {
 /// "GPU": the job is stored and waits for a SLURM node, which is in the tests `slurm`.
 fn gpu(walk: &Walk) {
     // Where the document has its source; the host's folder is not touched.
-    walk.types("mount -t tmpfs none /root");
-    walk.types("mkdir -p /root/minik8s/minik8s/scripts/data");
-    walk.types("cp /etc/seed/add.cu /root/minik8s/minik8s/scripts/data/add.cu");
+    let machine = &walk.node.machine;
+    machine.run("mount", &["-t", "tmpfs", "none", "/root"]);
+    machine.run("mkdir", &["-p", "/root/minik8s/minik8s/scripts/data"]);
+    machine.run("cp", &["/etc/seed/add.cu", "/root/minik8s/minik8s/scripts/data/add.cu"]);
     assert!(walk.types("kubectl apply /etc/seed/job.yaml").contains("stays Pending"));
     assert!(walk.types("kubectl get jobs").contains("gpujob"));
     walk.node.eventually("the job's pod waits", |_| {

@@ -83,7 +83,13 @@ fn a_job_a_person_and_a_crash(node: &Node) {
         node.get("workflowrun r", "{.status.threads[0].state}") == "Approving"
     });
     node.machine.run("sh", &["-c", "kill -9 $(pidof -s knative || pgrep -f '^/knative ')"]);
-    node.eventually("it is approved", |node| kubectl(node, &["workflow", "approve", "r"]).status.success());
+    node.eventually("it is approved", |node| {
+        let output = kubectl(node, &["workflow", "approve", "r"]);
+        if !output.status.success() {
+            println!("{}", said(&output));
+        }
+        output.status.success()
+    });
     node.eventually("it has ended", |node| !node.get("workflowrun r", "{.status.completionTime}").is_empty());
     assert_eq!(node.get("workflowrun r", "{.status.phase} {.status.output}"), "Succeeded 41");
 }

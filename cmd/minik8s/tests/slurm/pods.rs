@@ -178,6 +178,8 @@ async fn what_slurm_does_to_a_job_shows_in_its_pod() {
     )
     .await;
     site.phase("again", "Running").await;
+    eventually("its first run says so", async || (site.says(&["logs", "again"]) == "run\n").then_some(()))
+        .await;
     let number = job("again").expect("its job");
     site.slurm.says(&["scontrol", "requeue", &number]);
     let requeued = |pod: &serde_json::Value| pod["status"]["containerStatuses"][0]["restartCount"] == 1;
