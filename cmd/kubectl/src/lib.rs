@@ -301,6 +301,24 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// clap finds out only when the flag is read, and panics.
+    #[test]
+    fn no_flag_is_called_as_one_of_every_command_with_another_type() {
+        fn look(command: &clap::Command, of_all: &clap::Command) {
+            for own in command.get_arguments() {
+                let general =
+                    of_all.get_arguments().find(|it| it.is_global_set() && it.get_id() == own.get_id());
+                let is_other = general.is_some_and(|general| {
+                    own.get_value_parser().type_id() != general.get_value_parser().type_id()
+                });
+                assert!(!is_other, "{} --{}", command.get_name(), own.get_id());
+            }
+            command.get_subcommands().for_each(|command| look(command, of_all));
+        }
+        let cli = Cli::command();
+        cli.get_subcommands().for_each(|command| look(command, &cli));
+    }
+
     #[test]
     fn a_commands_own_options_stand_before_those_of_every_command() {
         let mut command = Cli::command();

@@ -90,7 +90,7 @@ pub struct ApproveFlags {
     #[arg(long)]
     node: Option<String>,
     /// Refuse, instead.
-    #[arg(long, conflicts_with_all = ["value", "token"])]
+    #[arg(long, conflicts_with_all = ["value", "print_token"])]
     reject: bool,
     /// Why it is refused.
     #[arg(long, requires = "reject")]
@@ -100,7 +100,7 @@ pub struct ApproveFlags {
     value: Option<String>,
     /// Show a path by which a program in the cluster may answer, once, without any other credential.
     #[arg(long)]
-    token: bool,
+    print_token: bool,
 }
 
 /// Does it.
@@ -265,7 +265,7 @@ async fn approve(cluster: &ClusterFlags, flags: ApproveFlags) -> Result<()> {
         body["value"] =
             serde_json::from_str(value).context("--value is not JSON: for example --value '\"fine\"'")?;
     }
-    if flags.token {
+    if flags.print_token {
         body["token"] = true.into();
     }
     let path = format!("{}/approve", path(&connection, "workflowruns", Some(&name)));
